@@ -1,0 +1,83 @@
+"""The NumPy backend: claims each of its ops whole, in two forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from registry.accuracy import round_to
+from registry.hookspecs import Availability, Backend, Claim, Executable, Reference, Refusal
+from registry.manifest import Op
+from registry.request import Request
+
+from . import bias_add, layer_normalization, skip_layer_normalization
+
+NumpyArray = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Forms:
+    """An op's plain formula in float64 and its fast form."""
+
+    reference: Reference
+    blocked: Callable[[Mapping[str, NumpyArray], Mapping[str, Any], Mapping[str, NumpyArray]], None]
+
+
+KERNELS: Mapping[str, Forms] = {
+    module.OP: Forms(module.reference, module.blocked)
+    for module in (bias_add, layer_normalization, skip_layer_normalization)
+}
+
+
+class NumpyBackend(Backend):
+    """Runs on the CPU: the fallback that exists for every op, dtype and option of the contract."""
+
+    name = "numpy"
+    priority = 100
+
+    def probe(self, options: Mapping[str, Any]) -> Availability:
+        """Always available."""
+        return Availability(True, name=f"NumPy {np.__version__}")
+
+    def imagine(self, profile: Mapping[str, Any]) -> Availability:
+        """A described CPU is this one: nothing in a profile matters here."""
+        return self.probe({})
+
+    def claims(self, op: Op) -> Sequence[Claim | Refusal]:
+        """``blocked`` is the fast form, ``reference`` the float64 formula rounded once."""
+        if op.id not in KERNELS:
+            return [Refusal("the op is built in", op.id, ", ".join(KERNELS))]
+        return [Claim("blocked", priority=1), Claim("reference")]
+
+    def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Executable:
+        """Binds the form to the request's attributes."""
+        forms = KERNELS[request.op.id]
+        return _Reference(forms, request) if claim.variant == "reference" else _Blocked(forms, request)
+
+
+@dataclass(frozen=True)
+class _Blocked:
+    forms: Forms
+    request: Request
+    scratch_bytes: int = 0
+
+    def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        self.forms.blocked(inputs, self.request.attrs, outputs)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    forms: Forms
+    request: Request
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The float64 copies of every output."""
+        return sum(8 * tensor.size for tensor in self.request.outputs.values())
+
+    def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        expected = self.forms.reference(inputs, self.request.attrs)
+        for role, out in outputs.items():
+            out[...] = round_to(expected[role].value, self.request.outputs[role].dtype)

@@ -1,0 +1,273 @@
+"""Rows added up and normalized, block by block: the fast form that all three ops share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .blocks import Index, at, run, scratch, split, thread_count
+
+Array = npt.NDArray[Any]
+
+BLOCK = (
+    1 << 18
+)  # elements of a block: 1 MiB of float32 stays in cache, and outlasts a thread switch
+LONGEST = 1 << 20  # elements of a row beyond which it is read in pieces instead of held
+CHUNK = 1024  # elements summed by one dot product; the sums of the chunks are added pairwise
+
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_ONES = {wide: np.ones(CHUNK, wide) for wide in (FLOAT32, FLOAT64)}
+# The least variance whose digits a dtype holds; rows with less, or too much, go to float64.
+_SMALLEST = {FLOAT32: 1e-30, FLOAT64: 0.0}
+# A squared shift, relative to the variance, of about three roundings: it does not show.
+_NEGLIGIBLE = {wide: (3 * float(np.finfo(wide).eps)) ** 2 for wide in (FLOAT32, FLOAT64)}
+
+
+class _Operands(NamedTuple):
+    """Tensors that broadcast to one shape; mean and inverse to it with normalized axes of size 1."""
+
+    addends: tuple[Array, ...]
+    scale: Array | None
+    shift: Array | None
+    total: Array | None
+    normalized: Array | None
+    mean: Array | None
+    inverse: Array | None
+
+    def map(self, change: Callable[[Array], Array]) -> _Operands:
+        """The same operands, each present one changed."""
+        addends, *others = self
+        return _Operands(
+            tuple([change(addend) for addend in addends]),
+            *[None if other is None else change(other) for other in others],
+        )
+
+
+def add_and_normalize(
+    addends: Sequence[Array],
+    axis: int,
+    *,
+    total: Array | None = None,
+    normalized: Array | None = None,
+    mean: Array | None = None,
+    inverse: Array | None = None,
+    scale: Array | None = None,
+    shift: Array | None = None,
+    epsilon: float = 0.0,
+) -> None:
+    """Write the sum of the addends and its layer normalization over the axes from ``axis`` to the last.
+
+    The first addend has the full shape; other addends, ``scale`` and ``shift`` broadcast to it. They
+    share one dtype of float16, bfloat16, float32, float64, in any strides. Outputs that are not None
+    are written: ``total`` and ``normalized`` of the full shape, ``mean`` and ``inverse`` (1 over the
+    standard deviation) float32 with the normalized axes of size 1, in any strides. Arithmetic is
+    float32, for float64 tensors float64. The bits of a row depend on its values, length and dtype
+    alone, not on other rows, strides or threads.
+    """
+    shape = addends[0].shape
+    if 0 in shape:
+        return
+    axis %= len(shape)
+    lead, norm = shape[:axis], shape[axis:]
+    length = math.prod(norm)
+    size = math.prod(shape)
+    wide = FLOAT64 if addends[0].dtype == FLOAT64 else FLOAT32
+    epsilon = float(np.float32(epsilon))
+
+    operands = _Operands(tuple(addends), scale, shift, total, normalized, mean, inverse)
+    if size <= BLOCK:
+        with np.errstate(all="ignore"):
+            _block(operands, length, wide, epsilon)
+        return
+    lead, norm, operands = _merged(lead, norm, operands)
+    trailing = len(norm)
+
+    def step(index: Index) -> None:
+        part = operands.map(lambda operand: at(operand, index, trailing))
+        if length > LONGEST:
+            _long_row(part, norm, wide, epsilon)
+        else:
+            _block(part, length, wide, epsilon)
+
+    count = math.prod(lead)
+    blocks = -(-size // BLOCK)
+    sharing = min(thread_count(), blocks)
+    blocks = -(-blocks // sharing) * sharing  # every thread gets as many
+    run(step, list(np.ndindex(lead)) if length > LONGEST else split(lead, -(-count // blocks)))
+
+
+def _merged(
+    lead: tuple[int, ...], norm: tuple[int, ...], operands: _Operands
+) -> tuple[tuple[int, ...], tuple[int, ...], _Operands]:
+    """One leading and one normalized dimension, where every operand's memory allows it.
+
+    Blocks then need not end where an outer dimension ends, and inner loops are as long as can be.
+    """
+    count, length, trailing = math.prod(lead), math.prod(norm), len(norm)
+
+    def inner(operand: Array) -> int:
+        return math.prod(operand.shape[-trailing:])
+
+    def merges(operand: Array) -> bool:
+        return (
+            operand.flags.c_contiguous
+            and inner(operand) in (1, length)
+            and operand.size // inner(operand) in (1, count)
+        )
+
+    addends, *others = operands
+    if all(merges(operand) for operand in (*addends, *others) if operand is not None):
+        operands = operands.map(lambda operand: operand.reshape(-1, inner(operand)))
+        return (count,), (length,), operands
+    return lead, norm, operands
+
+
+def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float) -> None:
+    """Sum and normalize rows that fit in scratch memory."""
+    total, normalized = part.total, part.normalized
+    in_place = total is not None and total.dtype == wide and total.flags.c_contiguous
+    summed = _summed(part.addends, wide, "rows", total if in_place else None)
+    if total is not None and not in_place:
+        np.copyto(total, summed, casting="unsafe")
+    if normalized is None and part.mean is None and part.inverse is None:
+        return
+
+    rows = summed.reshape(-1, length)
+    work = scratch("rows", rows.shape, wide)  # the same memory, unless the sum lives elsewhere
+    mean, spread = _centred(rows, work, epsilon)
+    inverse = 1.0 / np.sqrt(spread)
+    work *= inverse
+    sound = np.isfinite(spread)
+    if epsilon < _SMALLEST[wide]:
+        sound &= spread > _SMALLEST[wide]
+    if np.count_nonzero(sound) < len(sound):
+        hard = ~sound[:, 0]
+        again = _summed(part.addends, wide, "again", None).reshape(-1, length)[hard].astype(FLOAT64)
+        mean[hard], spread64 = _centred(again, again, epsilon)
+        inverse64 = 1.0 / np.sqrt(spread64)
+        inverse[hard] = inverse64
+        work[hard] = again * inverse64
+
+    if part.mean is not None:
+        np.copyto(part.mean, mean.reshape(part.mean.shape), casting="same_kind")
+    if part.inverse is not None:
+        np.copyto(part.inverse, inverse.reshape(part.inverse.shape), casting="same_kind")
+    if normalized is not None:
+        assert part.scale is not None
+        result = work.reshape(summed.shape)
+        target = normalized if normalized.dtype == wide else result
+        scale = _widened(part.scale, wide, "other")
+        if part.shift is None:
+            np.multiply(result, scale, out=target)
+        else:
+            np.multiply(result, scale, out=result)
+            np.add(result, _widened(part.shift, wide, "other"), out=target)
+        if target is not normalized:
+            np.copyto(normalized, target, casting="unsafe")
+
+
+def _long_row(row: _Operands, norm: tuple[int, ...], wide: np.dtype[Any], epsilon: float) -> None:
+    """Sum and normalize one row, reading its pieces again for every step, statistics in float64."""
+    pieces = split(norm, BLOCK)
+    length = math.prod(norm)
+
+    def values(piece: Index) -> Array:
+        addends = [at(addend, piece, 0) for addend in row.addends]
+        return _summed(addends, wide, "rows", None).astype(FLOAT64)
+
+    if row.total is not None:
+        for piece in pieces:
+            np.copyto(at(row.total, piece, 0), values(piece), casting="unsafe")
+    if row.normalized is None and row.mean is None and row.inverse is None:
+        return
+    mean = sum(values(piece).sum() for piece in pieces) / length
+    left = sum((values(piece) - mean).sum() for piece in pieces) / length
+    variance = sum(np.square(values(piece) - mean - left).sum() for piece in pieces) / length
+    inverse = 1.0 / np.sqrt(variance + epsilon)
+    if row.mean is not None:
+        row.mean[...] = mean
+    if row.inverse is not None:
+        row.inverse[...] = inverse
+    if row.normalized is not None:
+        assert row.scale is not None
+        for piece in pieces:
+            result = (values(piece) - mean - left) * inverse
+            result *= at(row.scale, piece, 0).astype(FLOAT64)
+            if row.shift is not None:
+                result += at(row.shift, piece, 0).astype(FLOAT64)
+            np.copyto(at(row.normalized, piece, 0), result, casting="unsafe")
+
+
+def _summed(
+    addends: Sequence[Array], wide: np.dtype[Any], slot: str, target: Array | None
+) -> Array:
+    """The sum from left to right, C-ordered: in ``target``, else in scratch ``slot``.
+
+    A single addend that needs no change is returned as it is, and must not be written to.
+    """
+    first, *others = addends
+    if not others and target is None and first.dtype == wide and first.flags.c_contiguous:
+        return first
+    out = scratch(slot, first.shape, wide) if target is None else target
+    if first.dtype != wide or not others:
+        np.copyto(out, first)
+        first = out
+    for other in others:
+        first = np.add(first, _widened(other, wide, "other"), out=out)
+    return out
+
+
+def _widened(operand: Array, wide: np.dtype[Any], slot: str) -> Array:
+    if operand.dtype == wide:
+        return operand
+    out = scratch(slot, operand.shape, wide)
+    np.copyto(out, operand)
+    return out
+
+
+def _centred(rows: Array, out: Array, epsilon: float) -> tuple[Array, Array]:
+    """Mean and variance + epsilon, [n, 1] each, of rows [n, length]; ``out`` gets rows - mean.
+
+    ``out`` may be ``rows``. A rounded mean leaves a rest in every element. Where that rest shows beside
+    the spread (a mean of 10000, a spread of 0.001), the row is centred once more and measured again.
+    The decision is each row's own.
+    """
+    length = rows.shape[1]
+    mean = _row_sums(rows) / length
+    np.subtract(rows, mean, out=out)
+    left = _row_sums(out) / length
+    spread = _row_squares(out) / length + epsilon
+    rough = left * left > _NEGLIGIBLE[out.dtype] * spread
+    if np.count_nonzero(rough):
+        left = np.where(rough, left, 0)
+        out -= left
+        mean += left
+        spread = np.where(rough, _row_squares(out) / length + epsilon, spread)
+    return mean, spread
+
+
+def _row_sums(rows: Array) -> Array:
+    ones = _ONES[rows.dtype]
+    return _by_chunks(rows, lambda part: np.vecdot(part, ones[: part.shape[-1]]))
+
+
+def _row_squares(rows: Array) -> Array:
+    return _by_chunks(rows, lambda part: np.vecdot(part, part))
+
+
+def _by_chunks(rows: Array, sums: Callable[[Array], Array]) -> Array:
+    """``sums`` over the last axis, [n, length] to [n, 1]. One dot product a row and chunk: unlike a
+    matrix product it does not depend on the number of rows, unlike one long dot product its rounding
+    errors do not grow with the length."""
+    length = rows.shape[1]
+    if length <= CHUNK:
+        return sums(rows)[:, None]
+    whole = length - length % CHUNK
+    total = sums(rows[:, :whole].reshape(len(rows), -1, CHUNK)).sum(axis=-1)
+    if whole < length:
+        total += sums(rows[:, whole:])
+    return total[:, None]

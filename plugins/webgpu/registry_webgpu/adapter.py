@@ -1,0 +1,182 @@
+"""Finds an adapter, opens a device on it, and finds out by trial what its compiler and subgroups can do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from registry.errors import BackendError
+
+from .profile import Profile, make_profile
+
+WANTED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
+# wgpu-py's names on the left; the specification's, which conditions use, on the right.
+_FEATURE_NAMES = {"subgroup": "subgroups"}
+_TRIAL_GROUP = 64
+
+# Every invocation writes the size of its subgroup, its subgroup's number, and the sum of ones over its
+# subgroup. Right numbers mean that the built-ins may be used.
+_TRIAL = """
+@group(0) @binding(0) var<storage, read_write> found: array<u32>;
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) lane: u32, @builtin(subgroup_size) size: u32,
+        @builtin(subgroup_id) subgroup: u32) {
+    found[lane * 3u] = size;
+    found[lane * 3u + 1u] = subgroup;
+    found[lane * 3u + 2u] = subgroupAdd(1u);
+}
+"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An opened device with its adapter's profile and what the doctor shows."""
+
+    index: int
+    name: str
+    description: str
+    device: Any
+    profile: Profile
+
+
+def adapters() -> list[Any]:
+    """All adapters, hardware first, each physical one once (Vulkan, Metal and D3D12 before OpenGL).
+
+    Raises:
+        BackendError: wgpu finds no way to any adapter.
+    """
+    if "XDG_RUNTIME_DIR" not in os.environ:
+        # Mesa's device-selection layer prints an error without a runtime directory; it is not needed here.
+        os.environ.setdefault("NODEVICE_SELECT", "1")
+    import wgpu
+
+    try:
+        found = list(wgpu.gpu.enumerate_adapters_sync())
+    except RuntimeError as error:
+        raise BackendError(f"no adapter: {error}", backend="webgpu") from error
+    found.sort(key=lambda a: (_software(a), a.info["backend_type"] == "OpenGL"))
+    seen: set[str] = set()
+    unique = []
+    for adapter in found:
+        if adapter.info["device"] not in seen:
+            seen.add(adapter.info["device"])
+            unique.append(adapter)
+    return unique
+
+
+def choose(found: Sequence[Any], part: str | None) -> int:
+    """The index of the adapter asked for: by number, or by a part of its name in any case.
+
+    Raises:
+        BackendError: none matches; lists what there is.
+    """
+    if part is None:
+        return 0
+    if part.isdecimal() and int(part) < len(found):
+        return int(part)
+    for index, adapter in enumerate(found):
+        if not part.isdecimal() and part.casefold() in describe(adapter).casefold():
+            return index
+    names = ", ".join(f"{index}: {describe(adapter)}" for index, adapter in enumerate(found))
+    raise BackendError(f"no adapter {part!r}; adapters: {names or 'none'}", backend="webgpu")
+
+
+def describe(adapter: Any) -> str:
+    """The adapter's name."""
+    info = adapter.info
+    return str(info["device"] or info["description"] or info["vendor"] or "unnamed adapter")
+
+
+def open_device(part: str | None) -> Found:
+    """Opens the device asked for with all that its adapter has of what we use.
+
+    Raises:
+        BackendError: no adapter, or it gives no device.
+    """
+    found = adapters()
+    if not found:
+        raise BackendError("no adapter", backend="webgpu")
+    index = choose(found, part)
+    adapter = found[index]
+    features = [name for name in WANTED_FEATURES if name in adapter.features]
+    try:
+        device = adapter.request_device_sync(
+            label="kernel-registry", required_features=features, required_limits=dict(adapter.limits)
+        )
+    except Exception as error:  # wgpu raises RuntimeError and its own kinds here
+        raise BackendError(f"{describe(adapter)} gives no device: {error}", backend="webgpu") from error
+    return adopt(device, index)
+
+
+def adopt(device: Any, index: int = 0) -> Found:
+    """A device as it stands, ours or the caller's, with its profile."""
+    adapter = device.adapter
+    info = adapter.info
+    features = {_FEATURE_NAMES.get(name, name) for name in device.features if name in WANTED_FEATURES}
+    language: set[str] = set()
+    sizes: dict[str, int] = {}
+    if "subgroups" in features:
+        size = _trial(device)
+        if size is None:
+            features.discard("subgroups")
+        else:
+            # The size that ran here, not the range the adapter admits: conditions ask what kernels get.
+            language.add("subgroup_id")
+            sizes = {"subgroupMinSize": size, "subgroupMaxSize": size}
+    profile = make_profile(
+        features,
+        {_camel(name): value for name, value in device.limits.items()},
+        {**sizes, "vendor": info["vendor"], "architecture": info["architecture"],
+         "isFallbackAdapter": _software(adapter)},
+        language,
+        "wgpu",
+    )
+    description = f"{describe(adapter)}, {info['backend_type']}, {info['description']}"
+    return Found(index, describe(adapter), description, device, profile)
+
+
+def _software(adapter: Any) -> bool:
+    return bool(adapter.info["adapter_type"] == "CPU")
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("-")
+    return head + "".join("1D2D3D"[2 * "123".index(w[0]):][:2] if w in ("1d", "2d", "3d")
+                          else w.capitalize() for w in rest)
+
+
+def _trial(device: Any) -> int | None:
+    """The subgroup size, or None when the built-ins do not compile or give wrong numbers."""
+    import wgpu
+
+    size = _TRIAL_GROUP * 3 * 4
+    try:
+        module = device.create_shader_module(code=_TRIAL, label="subgroup trial")
+        buffer = device.create_buffer(
+            size=size, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
+        )
+        pipeline = device.create_compute_pipeline(
+            layout="auto", compute={"module": module, "entry_point": "main"}
+        )
+        group = device.create_bind_group(
+            layout=pipeline.get_bind_group_layout(0),
+            entries=[{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": size}}],
+        )
+        encoder = device.create_command_encoder()
+        run = encoder.begin_compute_pass()
+        run.set_pipeline(pipeline)
+        run.set_bind_group(0, group)
+        run.dispatch_workgroups(1)
+        run.end()
+        device.queue.submit([encoder.finish()])
+        found = np.frombuffer(device.queue.read_buffer(buffer), np.uint32).reshape(-1, 3)
+    except Exception:  # whatever the compiler says, the answer is no
+        return None
+    width = int(found[0, 0])
+    numbers = np.arange(_TRIAL_GROUP) // max(width, 1)
+    right = width > 0 and (found[:, 0] == width).all() and (found[:, 1] == numbers).all()
+    full = np.minimum(width, _TRIAL_GROUP - numbers * width)
+    return width if right and bool((found[:, 2] == full).all()) else None

@@ -1,0 +1,180 @@
+"""The WebGPU backend: claims every variant of a manifest whose passes are WGSL."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from registry.dtypes import STORAGE
+from registry.errors import BackendError
+from registry.hookspecs import Availability, Backend, Claim, Predicate, Refusal, RenderedPass
+from registry.manifest import Op
+from registry.passes import storage_buffers
+from registry.request import Request
+
+from .adapter import adopt, open_device
+from .device import Device, padded
+from .kernel import Kernel
+from .profile import Profile, parse_profile
+from .tensor import Tensor
+from .wgsl import render_variant
+
+WGSL_SUFFIXES = (".wgsl", ".wgsl.jinja")
+
+
+class WebGPUBackend(Backend):
+    """Runs WGSL templates through wgpu-py.
+
+    Options (``registry.configure(options={"webgpu": ...})``): ``device``: a wgpu device of the caller's,
+    used as it is and never destroyed, or the part of a device name after the colon.
+    """
+
+    name = "webgpu"
+    priority = 300
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._devices: dict[Any, Device] = {}
+
+    def probe(self, options: Mapping[str, Any]) -> Availability:
+        """Opens the adapter, for only a device can tell what its compiler takes."""
+        if importlib.util.find_spec("wgpu") is None:
+            return Availability(False, "wgpu is installed", "not found",
+                                "pip install 'kernel-registry[webgpu]'")
+        try:
+            device = self._device(options)
+        except BackendError as error:
+            return Availability(
+                False, "an adapter gives a device", error.message.splitlines()[0],
+                "a Vulkan, Metal or D3D12 driver (on Debian without a GPU: mesa-vulkan-drivers)",
+            )
+        except Exception as error:  # an import of wgpu can fail in any way, a missing library above all
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            return Availability(False, "wgpu imports", text, "a working wgpu-py, version 0.32")
+        return _availability(device.profile, device.found.name, device.found.description)
+
+    def imagine(self, profile: Mapping[str, Any]) -> Availability:
+        """A device by its features, limits, adapterInfo, wgslLanguageFeatures and implementation."""
+        parsed = parse_profile(profile)
+        return _availability(parsed, parsed.adapter["vendor"] or "described device", "described by the caller")
+
+    def claims(self, op: Op) -> Sequence[Claim | Refusal]:
+        """Every variant of the manifest, under its own conditions and the device's limits."""
+        rows: list[Claim | Refusal] = []
+        for variant in op.manifest.variants:
+            identity = variant.id or ""
+            shaders = [item.template for item in variant.passes]
+            foreign = [shader for shader in shaders if not shader.endswith(WGSL_SUFFIXES)]
+            if foreign:
+                rows.append(Refusal("shaders are WGSL", foreign[0], "*.wgsl or *.wgsl.jinja", identity))
+                continue
+            limits = [_fits_stage(storage_buffers(op.manifest, variant))]
+            if op.package is None:  # published packages are chosen by their own rules alone
+                limits.insert(0, _fits_binding)
+            conditions = (*limits, *(variant.when or ()))
+            rows.append(Claim(identity, variant.priority, conditions, tuple(variant.demote_when or ())))
+        return rows or [Refusal("the manifest has variants", "none", "a variant with WGSL passes")]
+
+    def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Kernel:
+        """Renders and compiles every pass."""
+        device = self._device(options)
+        prepared, rendered = render_variant(request, request.op.variants[claim.variant], device.profile)
+        return Kernel(request, prepared, rendered, device, lambda: self._device(options), claim.variant)
+
+    def render(
+        self, request: Request, claim: Claim, availability: Availability
+    ) -> tuple[RenderedPass, ...]:
+        """Renders every pass for the device of ``availability``, without touching it."""
+        profile = availability.record
+        assert isinstance(profile, Profile)
+        return render_variant(request, request.op.variants[claim.variant], profile)[1]
+
+    def owns(self, array: object) -> bool:
+        """Whether the array is one of our device tensors."""
+        return isinstance(array, Tensor)
+
+    def location(self, tensor: Tensor) -> str:
+        """``webgpu:0``."""
+        return tensor.device
+
+    def place(self, array: np.ndarray[Any, Any], device: str | None, options: Mapping[str, Any]) -> Tensor:
+        """Copies a host array to the device."""
+        tensor = self.empty(array.shape, array.dtype.name, device, options)
+        if tensor.size:
+            tensor.home.upload(tensor.buffer, array)
+        return tensor
+
+    def empty(
+        self, shape: tuple[int, ...], dtype: str, device: str | None, options: Mapping[str, Any]
+    ) -> Tensor:
+        """A tensor of undefined contents on the device."""
+        home = self._device({**options, **({"device": device} if device else {})})
+        size = padded(int(np.prod(shape, dtype=np.int64)) * STORAGE[dtype][0])
+        return Tensor(home, tuple(shape), dtype, home.buffer(size))
+
+    def host(self, tensor: Tensor) -> np.ndarray[Any, Any]:
+        """Copies a device tensor to the host."""
+        return tensor.numpy()
+
+    def begin_batch(self) -> None:
+        """Collects this thread's dispatches on every open device."""
+        for device in list(self._devices.values()):
+            device.begin_batch()
+
+    def end_batch(self) -> None:
+        """Submits what was collected."""
+        for device in list(self._devices.values()):
+            device.end_batch()
+
+    def _device(self, options: Mapping[str, Any]) -> Device:
+        """The open device for these options; opened anew when it was lost or the process has forked."""
+        wanted = options.get("device")
+        key = wanted if wanted is None or isinstance(wanted, str) else id(wanted)
+        with self._lock:
+            device = self._devices.get(key)
+            if device is None or not device.usable:
+                if wanted is None or isinstance(wanted, str):
+                    opened = Device(open_device(wanted))
+                    same = [d for d in self._devices.values() if d.location == opened.location and d.usable]
+                    device = same[0] if same else opened  # "webgpu" and "webgpu:0" are one device
+                else:
+                    device = Device(adopt(wanted))
+                self._devices[key] = device
+            return device
+
+
+def _availability(profile: Profile, name: str, description: str) -> Availability:
+    details = {
+        "adapter": description,
+        "features": sorted(profile.features | profile.language_features),
+        "subgroup size": profile.adapter.get("subgroupMinSize"),
+        "implementation": profile.implementation,
+        "largest binding": f"{profile.limits['maxStorageBufferBindingSize'] // 2**20} MiB",
+    }
+    return Availability(True, hardware=not profile.software, name=name, device=profile.namespace(),
+                        details=MappingProxyType(details), record=profile)
+
+
+def _largest(request: Request, device: Mapping[str, Any]) -> str | None:
+    limit = device["limits"]["maxStorageBufferBindingSize"]
+    role, tensor = max(request.tensors.items(), key=lambda item: item[1].size * STORAGE[item[1].dtype][0])
+    nbytes = tensor.size * STORAGE[tensor.dtype][0]
+    return None if nbytes <= limit else f"{role} has {nbytes} bytes (limit {limit})"
+
+
+_fits_binding = Predicate(
+    "every tensor fits one storage binding", "at most the device's maxStorageBufferBindingSize", _largest
+)
+
+
+def _fits_stage(buffers: int) -> Predicate:
+    def test(request: Request, device: Mapping[str, Any]) -> str | None:
+        limit = device["limits"]["maxStorageBuffersPerShaderStage"]
+        return None if buffers <= limit else f"{buffers} buffers (limit {limit})"
+
+    return Predicate("storage buffers fit one shader stage",
+                     "at most the device's maxStorageBuffersPerShaderStage", test)

@@ -1,0 +1,330 @@
+"""One opened device: its pipelines, its buffers, and the way in and out of its memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from registry.errors import BackendError
+
+from .adapter import Found
+
+T = TypeVar("T")
+
+STAGING_BYTES = 32 * 1024 * 1024
+POOL_BYTES = 256 * 1024 * 1024
+UPLOAD_BYTES = 64 * 1024 * 1024
+PIPELINES = 512
+_LINE = re.compile(r"(?:wgsl|[^\s:]+):(\d+):(\d+)")
+
+
+class Device:
+    """A wgpu device under one lock. Everything that touches the queue goes through here.
+
+    Attributes: ``found`` (name, index, profile), ``location`` (``webgpu:0``), ``counts`` (pipelines built,
+    for tests and the doctor).
+    """
+
+    def __init__(self, found: Found):
+        self.found = found
+        self.profile = found.profile
+        self.location = f"webgpu:{found.index}"
+        self.lock = threading.RLock()
+        self.counts = {"pipelines": 0, "submits": 0}
+        self._pid = os.getpid()
+        self._gpu = found.device
+        self._pipelines: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
+        self._broken: dict[str, BackendError] = {}
+        self._pool: dict[int, list[Any]] = {}
+        self._pooled = 0
+        self._staging: Any = None
+        self._uploaded = 0
+        self._encoder: Any = None
+        self._batch_thread: int | None = None
+        self._batch_depth = 0
+        self._lost = False
+
+    @property
+    def usable(self) -> bool:
+        """False once the device is lost, and in a child process, where it hangs."""
+        return not self._lost and os.getpid() == self._pid
+
+    # Pipelines
+
+    def pipeline(self, source: str, kinds: tuple[str, ...], label: str) -> tuple[Any, Any]:
+        """The pipeline and bind-group layout of a source, compiled once.
+
+        ``kinds`` are the buffer types of the bindings in order. A source that failed fails again at once.
+
+        Raises:
+            BackendError: it does not compile; says the line.
+        """
+        key = hashlib.sha256("\0".join((source, *kinds)).encode()).hexdigest()
+        with self.lock:
+            if key in self._broken:
+                raise self._broken[key]
+            if key in self._pipelines:
+                self._pipelines.move_to_end(key)
+                return self._pipelines[key]
+            try:
+                made = self._guard(lambda: self._compile(source, kinds, label))
+            except BackendError as error:
+                if error.lost:
+                    raise
+                self._broken[key] = _with_line(error, source)
+                raise self._broken[key] from error
+            self._pipelines[key] = made
+            self.counts["pipelines"] += 1
+            if len(self._pipelines) > PIPELINES:
+                self._pipelines.popitem(last=False)
+            return made
+
+    def _compile(self, source: str, kinds: tuple[str, ...], label: str) -> tuple[Any, Any]:
+        import wgpu
+
+        entries = [
+            {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+            for index, kind in enumerate(kinds)
+        ]
+        module = self._gpu.create_shader_module(code=source, label="wgsl")
+        # Explicit layouts: an automatic one drops bindings the shader happens not to use.
+        layout = self._gpu.create_bind_group_layout(entries=entries, label=label)
+        pipeline = self._gpu.create_compute_pipeline(
+            layout=self._gpu.create_pipeline_layout(bind_group_layouts=[layout]),
+            compute={"module": module, "entry_point": "main"},
+            label=label,
+        )
+        return pipeline, layout
+
+    # Buffers
+
+    def buffer(self, nbytes: int) -> Any:
+        """A storage buffer of at least 4 bytes, from the pool when one of that size is free.
+
+        Raises:
+            BackendError: over the device's limit, or out of memory.
+        """
+        size = padded(nbytes)
+        with self.lock:
+            free = self._pool.get(size)
+            if free:
+                self._pooled -= size
+                return free.pop()
+            return self._guard(lambda: self._new_buffer(size))
+
+    def give_back(self, buffer: Any) -> None:
+        """Returns a buffer that nothing reads any more to the pool."""
+        with self.lock:
+            if self._pooled + buffer.size <= POOL_BYTES:
+                self._pooled += buffer.size
+                self._pool.setdefault(buffer.size, []).append(buffer)
+
+    def _new_buffer(self, size: int) -> Any:
+        import wgpu
+
+        limit = self.profile.limits["maxBufferSize"]
+        if size > limit:
+            raise BackendError(f"a buffer of {size} bytes; {self.found.name} takes at most {limit}",
+                               backend="webgpu")
+        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+        return self._gpu.create_buffer(size=size, usage=usage)
+
+    def uniform(self, data: bytes) -> Any:
+        """A uniform buffer with that content."""
+        import wgpu
+
+        with self.lock:
+            return self._guard(lambda: self._gpu.create_buffer_with_data(
+                data=data, usage=wgpu.BufferUsage.UNIFORM))
+
+    def bind_group(self, layout: Any, buffers: Sequence[tuple[Any, int]]) -> Any:
+        """A bind group of (buffer, bytes) pairs in order."""
+        entries = [
+            {"binding": index, "resource": {"buffer": buffer, "offset": 0, "size": size}}
+            for index, (buffer, size) in enumerate(buffers)
+        ]
+        with self.lock:
+            return self._guard(lambda: self._gpu.create_bind_group(layout=layout, entries=entries))
+
+    # Work
+
+    def upload(self, buffer: Any, array: np.ndarray[Any, Any]) -> None:
+        """Copies a host array of any layout into a buffer, padding the last word with zeros."""
+        data = as_words(array)
+        if not data.nbytes:
+            return
+        with self.lock:
+            self._guard(lambda: self._gpu.queue.write_buffer(buffer, 0, data))
+            self._uploaded += data.nbytes
+            if self._uploaded > UPLOAD_BYTES:  # wgpu keeps the copies alive until the next submission
+                self.flush(force=True)
+
+    def record(self, work: Callable[[Any], None]) -> None:
+        """Encodes work; submits it unless this thread is in a batch."""
+        with self.lock:
+            self._leave_foreign_batch()
+            if self._encoder is None:
+                self._encoder = self._guard(self._gpu.create_command_encoder)
+            try:
+                self._guard(lambda: work(self._encoder))
+            except BackendError:
+                self._encoder = None
+                raise
+            if not self._in_batch():
+                self.flush()
+
+    def download(self, copies: Sequence[tuple[Any, np.ndarray[Any, Any]]]) -> None:
+        """Copies buffers into host arrays, through one persistent staging buffer.
+
+        Raises:
+            BackendError: the device is lost or refuses.
+        """
+        pieces = _pieces([(buffer, array) for buffer, array in copies if array.nbytes])
+        with self.lock:
+            for group in pieces:
+                self._guard(lambda group=group: self._download_group(group))
+        for _, array, target, _, _, _ in (piece for group in pieces for piece in group):
+            if target.base is not array and target is not array:
+                _store(array, target)
+
+    def _download_group(self, group: Sequence[Any]) -> None:
+        import wgpu
+
+        self._leave_foreign_batch()
+        total = group[-1][5] + group[-1][4]
+        if self._staging is None or self._staging.size < total:
+            usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+            self._staging = self._gpu.create_buffer(size=max(total, 65536), usage=usage)
+        staging = self._staging
+        if staging.map_state != "unmapped":
+            raise BackendError("the staging buffer is in use", backend="webgpu", lost=True)
+        if self._encoder is None:
+            self._encoder = self._gpu.create_command_encoder()
+        for buffer, _, _, source, size, offset in group:
+            self._encoder.copy_buffer_to_buffer(buffer, source, staging, offset, size)
+        self.flush(force=True)
+        staging.map_async("READ_NOSYNC", 0, total).sync_wait()
+        try:
+            view = np.frombuffer(staging.read_mapped(0, total, copy=False), np.uint8)
+            for _, _, target, start, size, offset in group:
+                flat = target.reshape(-1).view(np.uint8)
+                count = min(size, flat.nbytes - start)
+                np.copyto(flat[start : start + count], view[offset : offset + count])
+            del view
+        finally:
+            staging.unmap()
+
+    def flush(self, force: bool = False) -> None:
+        """Submits what has been recorded. ``force`` submits even nothing, to let uploads go."""
+        with self.lock:
+            encoder, self._encoder = self._encoder, None
+            if encoder is None:
+                if not force:
+                    return
+                encoder = self._guard(self._gpu.create_command_encoder)
+            # finish() raises on a lost device, where submit() would end the process.
+            self._guard(lambda: self._gpu.queue.submit([encoder.finish()]))
+            self.counts["submits"] += 1
+            self._uploaded = 0
+
+    # Batches
+
+    def begin_batch(self) -> None:
+        """Collects this thread's work until the matching ``end_batch``."""
+        with self.lock:
+            self._leave_foreign_batch()
+            if self._batch_depth == 0 or self._in_batch():
+                self._batch_thread = threading.get_ident()
+                self._batch_depth += 1
+
+    def end_batch(self) -> None:
+        """Submits what the batch has collected."""
+        with self.lock:
+            if self._in_batch():
+                self._batch_depth -= 1
+                if self._batch_depth == 0:
+                    self._batch_thread = None
+                    self.flush()
+
+    def _in_batch(self) -> bool:
+        return self._batch_thread == threading.get_ident()
+
+    def _leave_foreign_batch(self) -> None:
+        """Work of another thread's batch goes out first, so that order on the device is order in time."""
+        if self._batch_thread is not None and not self._in_batch():
+            self.flush()
+
+    # Errors
+
+    def _guard(self, call: Callable[[], T]) -> T:
+        """Turns wgpu's errors into ours, and notices a lost device."""
+        if not self.usable:
+            raise BackendError(f"{self.found.name} is lost; the next call opens it anew",
+                               backend="webgpu", lost=True)
+        import wgpu
+
+        try:
+            return call()
+        except wgpu.GPUError as error:
+            message = str(error).strip()
+            self._lost = "device is lost" in message.lower() or "device lost" in message.lower()
+            raise BackendError(message, backend="webgpu", lost=self._lost) from error
+
+
+def padded(nbytes: int) -> int:
+    """Bytes of a buffer that holds so many: a multiple of 4, at least 4."""
+    return max(4, -(-nbytes // 4) * 4)
+
+
+def as_words(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array's bytes in row-major order, padded with zeros to whole 32-bit words."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if flat.nbytes % 4 == 0:
+        return flat
+    words = np.zeros(padded(flat.nbytes), np.uint8)
+    words[: flat.nbytes] = flat
+    return words
+
+
+def _pieces(copies: Sequence[tuple[Any, np.ndarray[Any, Any]]]) -> list[list[Any]]:
+    """Cuts read-backs into groups that fit the staging buffer.
+
+    A piece is (buffer, array, contiguous target, offset in the buffer, bytes, offset in staging).
+    """
+    groups: list[list[Any]] = [[]]
+    used = 0
+    for buffer, array in copies:
+        target = array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
+        total = padded(array.nbytes)
+        start = 0
+        while start < total:
+            if used >= STAGING_BYTES:
+                groups.append([])
+                used = 0
+            size = min(total - start, STAGING_BYTES - used)
+            groups[-1].append((buffer, array, target, start, size, used))
+            start += size
+            used += -(-size // 8) * 8
+    return [group for group in groups if group]
+
+
+def _store(array: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
+    if array is not target:
+        array[...] = target
+
+
+def _with_line(error: BackendError, source: str) -> BackendError:
+    """The compiler's message with the source line it points at."""
+    match = _LINE.search(error.message)
+    if match is None:
+        return error
+    line = int(match.group(1))
+    lines = source.splitlines()
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return BackendError(f"WGSL line {line}: `{text}`\n{error.message}", backend="webgpu", line=line)

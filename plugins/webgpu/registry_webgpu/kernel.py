@@ -1,0 +1,155 @@
+"""A variant made ready on a device: pipelines, uniforms, and how its buffers are bound at each run."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from registry.dtypes import STORAGE
+from registry.errors import BackendError
+from registry.hookspecs import RenderedPass
+from registry.passes import Buffer, PreparedVariant, Uniform, element_bytes
+from registry.request import Request, TensorType
+
+from .device import Device, padded
+from .tensor import Tensor
+
+_PACK = {"u32": "I", "i32": "i", "f32": "f"}
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One dispatch: what to set and what to bind. A binding is a tensor's name or a uniform buffer."""
+
+    pipeline: Any
+    layout: Any
+    bindings: tuple[str | tuple[Any, int], ...]
+    grid: tuple[int, int, int]
+
+
+class Kernel:
+    """Runs one request's passes. Rebuilds itself when its device was lost or the process forked."""
+
+    def __init__(
+        self, request: Request, prepared: PreparedVariant, rendered: tuple[RenderedPass, ...],
+        device: Device, reopen: Callable[[], Device], variant: str,
+    ):
+        self.request = request
+        self.variant = variant
+        self._prepared = prepared
+        self._rendered = rendered
+        self._reopen = reopen
+        self._sizes = {name: padded(_bytes(t)) for name, t in request.tensors.items()}
+        self._sizes |= {f"scratch {name}": padded(_bytes(t)) for name, t in prepared.scratch.items()}
+        hidden = [role for role in request.outputs if role not in request.asked]
+        self._private = [*hidden, *(f"scratch {name}" for name in prepared.scratch)]
+        self.scratch_bytes = sum(self._sizes[name] for name in self._private)
+        limit = device.profile.limits["maxStorageBufferBindingSize"]
+        for name, size in self._sizes.items():
+            if size > limit:
+                raise BackendError(f"{name} has {size} bytes; {device.found.name} binds at most {limit} "
+                                   "(maxStorageBufferBindingSize)", backend="webgpu")
+        self._built = self._build(device)
+
+    def _build(self, device: Device) -> tuple[Device, tuple[_Step, ...]]:
+        steps = []
+        for item, text in zip(self._prepared.passes, self._rendered, strict=True):
+            if 0 in item.grid:  # nothing to do; its buffers need not even exist
+                continue
+            kinds = tuple(_kind(binding) for binding in item.bindings)
+            try:
+                pipeline, layout = device.pipeline(text.source, kinds, item.label)
+                bindings = tuple(self._binding(device, binding) for binding in item.bindings)
+            except BackendError as error:
+                raise self._named(error) from error
+            steps.append(_Step(pipeline, layout, bindings, item.grid))
+        return device, tuple(steps)
+
+    def _binding(self, device: Device, binding: Buffer | Uniform) -> str | tuple[Any, int]:
+        if isinstance(binding, Uniform):
+            data = b"".join(struct.pack("<" + _PACK[kind], value) for _, kind, value in binding.fields)
+            return device.uniform(data), len(data)
+        name = f"scratch {binding.tensor}" if binding.scratch else binding.tensor
+        if binding.length is not None:
+            needed = binding.length * element_bytes(binding.element)
+            if needed > self._sizes[name]:
+                raise BackendError(f"binding {binding.variable} needs {needed} bytes, "
+                                   f"{binding.tensor} has {self._sizes[name]}", backend="webgpu")
+        return name
+
+    def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Uploads host inputs, dispatches, reads host outputs back; device tensors stay where they are."""
+        device, steps = self._built
+        if not device.usable:
+            device, steps = self._built = self._build(self._reopen())
+        try:
+            self._run(device, steps, inputs, outputs)
+        except BackendError as error:
+            raise self._named(error) from error
+
+    def _run(
+        self, device: Device, steps: tuple[_Step, ...], inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> None:
+        buffers: dict[str, Any] = {}
+        borrowed: list[Any] = []
+        downloads: list[tuple[Any, np.ndarray[Any, Any]]] = []
+
+        def borrow(name: str) -> Any:
+            borrowed.append(device.buffer(self._sizes[name]))
+            buffers[name] = borrowed[-1]
+            return borrowed[-1]
+
+        with device.lock:
+            for role, value in inputs.items():
+                if isinstance(value, Tensor):
+                    buffers[role] = value.buffer
+                else:
+                    device.upload(borrow(role), value)
+            for role, value in outputs.items():
+                if isinstance(value, Tensor):
+                    buffers[role] = value.buffer
+                else:
+                    downloads.append((borrow(role), value))
+            for name in self._private:
+                borrow(name)
+            groups = [
+                device.bind_group(step.layout, [
+                    (buffers[b], self._sizes[b]) if isinstance(b, str) else b for b in step.bindings
+                ])
+                for step in steps
+            ]
+
+            def encode(encoder: Any) -> None:
+                for item in self._prepared.scratch:
+                    encoder.clear_buffer(buffers[f"scratch {item}"])
+                run = encoder.begin_compute_pass()
+                for step, group in zip(steps, groups, strict=True):
+                    run.set_pipeline(step.pipeline)
+                    run.set_bind_group(0, group)
+                    run.dispatch_workgroups(*step.grid)
+                run.end()
+
+            device.record(encode)
+            if downloads:
+                device.download(downloads)
+                # Only now: a buffer given back while the device still writes it would be handed out again.
+                for buffer in borrowed:
+                    device.give_back(buffer)
+
+    def _named(self, error: BackendError) -> BackendError:
+        return BackendError(error.message, op=self.request.op.id, backend="webgpu", variant=self.variant,
+                            line=error.line, lost=error.lost)
+
+
+def _kind(binding: Buffer | Uniform) -> str:
+    if isinstance(binding, Uniform):
+        return "uniform"
+    return "storage" if binding.writable else "read-only-storage"
+
+
+def _bytes(tensor: TensorType) -> int:
+    return tensor.size * STORAGE[tensor.dtype][0]

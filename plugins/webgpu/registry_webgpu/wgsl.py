@@ -1,0 +1,137 @@
+"""From an evaluated pass to WGSL: declarations, template, headers. No device is needed."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from registry.errors import BackendError
+from registry.hookspecs import RenderedPass
+from registry.manifest import Op, Variant
+from registry.passes import PreparedPass, PreparedVariant, Uniform, evaluate_variant
+from registry.request import Request
+from registry.values import EvaluationError, Undefined, json_text, number_text
+
+from .profile import IMPLEMENTATIONS, Profile
+
+_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_SUBGROUP_CALL = re.compile(r"\b(subgroup[A-Z]\w*|quad(Broadcast|Swap[XY]|SwapDiagonal))\s*\(")
+_SUBGROUP_VALUE = re.compile(r"\b(subgroup_invocation_id|subgroup_size|subgroup_id|num_subgroups)\b")
+_DIRECTIVE = re.compile(r"^[ \t]*(?:enable|requires)\b[^;]*;[ \t]*\n?", re.M)
+
+
+def render_variant(
+    request: Request, variant: Variant, profile: Profile
+) -> tuple[PreparedVariant, tuple[RenderedPass, ...]]:
+    """Evaluates and renders every pass of a variant.
+
+    Raises:
+        BackendError: an expression or a template fails; names op, variant and the template's line.
+    """
+    device = profile.namespace()
+    try:
+        prepared = evaluate_variant(request, variant, device)
+    except EvaluationError as error:
+        raise BackendError(str(error), op=request.op.id, backend="webgpu", variant=variant.id) from error
+    return prepared, tuple(_render(request.op, variant, item, profile) for item in prepared.passes)
+
+
+def declarations(item: PreparedPass) -> str:
+    """The block of a pass's uniform structs and bindings; a binding's index is its place in the list."""
+    structs: dict[str, str] = {}
+    lines = []
+    for index, binding in enumerate(item.bindings):
+        place = f"@group(0) @binding({index})"
+        if isinstance(binding, Uniform):
+            fields = ", ".join(f"{name}: {kind}" for name, kind, _ in binding.fields)
+            structs[binding.struct] = f"struct {binding.struct} {{ {fields} }};"
+            lines.append(f"{place} var<uniform> {binding.variable}: {binding.struct};")
+            continue
+        access = "read_write" if binding.writable else "read"
+        length = f", {binding.length}u" if binding.length is not None else ""
+        lines.append(
+            f"{place} var<storage, {access}> {binding.variable}: array<{binding.element}{length}>;"
+        )
+    return "\n".join([*structs.values(), *lines])
+
+
+def add_headers(source: str, implementation: str) -> str:
+    """Puts the directives in front that the source needs and the compiler wants; others are taken out.
+
+    Needs are read off the source: the type ``f16`` (or a literal ending in ``h``), subgroup built-ins, the
+    built-in value ``subgroup_id``.
+    """
+    body = _DIRECTIVE.sub("", source)
+    code = _COMMENTS.sub("", body)
+    needs = []
+    if re.search(r"\bf16\b|\b\d[\w.]*h\b", code):
+        needs.append("f16")
+    if _SUBGROUP_CALL.search(code) or _SUBGROUP_VALUE.search(code):
+        needs.append("subgroups")
+    if re.search(r"\bsubgroup_id\b", code):
+        needs.append("subgroup_id")
+    lines = [IMPLEMENTATIONS[implementation][need] for need in needs if need in IMPLEMENTATIONS[implementation]]
+    return "\n".join([*lines, body])
+
+
+def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> RenderedPass:
+    from jinja2 import TemplateError
+
+    block = declarations(item)
+    env = {"device": profile.namespace(), "wgsl": {"resourceDeclarations": block}}
+    try:
+        if item.template.endswith(".jinja"):
+            body = _template(_template_text(op, item.template)).render({**item.scope, "env": env})
+        else:
+            body = _template_text(op, item.template)
+    except (TemplateError, EvaluationError, ArithmeticError, TypeError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"{item.template}:{line}" if line else item.template
+        raise BackendError(f"{where}: {error}", op=op.id, backend="webgpu", variant=variant.id,
+                           line=line) from error
+    return RenderedPass(
+        item.id, item.template, "wgsl", add_headers(body, profile.implementation), item.constants,
+        item.inputs, block, item.uniforms, item.grid,
+    )
+
+
+def _template_text(op: Op, name: str) -> str:
+    if op.package is not None:
+        return op.package.templates[name]
+    file = resources.files(__package__) / "templates" / name
+    if not file.is_file():
+        raise BackendError(f"no template {name} among the backend's own", op=op.id, backend="webgpu")
+    return file.read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    return ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, autoescape=False, undefined=StrictUndefined, finalize=_print
+    )
+
+
+@cache
+def _template(source: str) -> Any:
+    return _environment().from_string(source)
+
+
+def _print(value: Any) -> str:
+    """Prints as the published format does: ``true``, ``0.00001``, and never an undefined name."""
+    from jinja2 import Undefined as Missing
+
+    if isinstance(value, Missing | Undefined):
+        raise EvaluationError(f"the template prints {getattr(value, '_undefined_name', None) or 'a value'}, "
+                              "which is undefined")
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return json_text(value)
+    return number_text(value, point=True)

@@ -1,0 +1,84 @@
+"""Runs ONNX-style operators through backend plugins, picks the best one, and can always say why.
+
+The functions here are the methods of one shared `Registry`; make your own for an isolated one.
+"""
+
+from __future__ import annotations
+
+from .catalog import Status
+from .dispatch import Registry
+from .errors import (
+    BackendError,
+    ContractError,
+    ManifestError,
+    NoPlanError,
+    PackageError,
+    PluginError,
+    RegistryError,
+    RegistryWarning,
+)
+from .hookspecs import (
+    Availability,
+    Backend,
+    Claim,
+    Predicate,
+    Refusal,
+    RenderedPass,
+    hookimpl,
+)
+
+_shared = Registry()
+backends = _shared.backends
+batch = _shared.batch
+compare = _shared.compare
+configure = _shared.configure
+empty = _shared.empty
+explain = _shared.explain
+infer = _shared.infer
+last = _shared.last
+load = _shared.load
+op = _shared.op
+ops = _shared.ops
+prepare = _shared.prepare
+refresh = _shared.refresh
+render = _shared.render
+run = _shared.run
+to_device = _shared.to_device
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Availability",
+    "Backend",
+    "BackendError",
+    "Claim",
+    "ContractError",
+    "ManifestError",
+    "NoPlanError",
+    "PackageError",
+    "PluginError",
+    "Predicate",
+    "Refusal",
+    "Registry",
+    "RegistryError",
+    "RegistryWarning",
+    "RenderedPass",
+    "Status",
+    "backends",
+    "batch",
+    "compare",
+    "configure",
+    "empty",
+    "explain",
+    "hookimpl",
+    "infer",
+    "last",
+    "load",
+    "op",
+    "ops",
+    "prepare",
+    "refresh",
+    "render",
+    "run",
+    "to_device",
+]

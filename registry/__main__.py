@@ -1,0 +1,5 @@
+"""``python -m registry``."""
+
+from .cli import main
+
+main(prog_name="registry")

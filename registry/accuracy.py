@@ -1,0 +1,275 @@
+"""How far a result is from the right answer, and whether that is near enough.
+
+The right answer is computed in float64 (:class:`Expected`) and compared element by element. NaN only
+matches NaN, nothing is broadcast, and every verdict says how much was really compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .dtypes import numpy_dtype
+
+Array = npt.NDArray[Any]
+
+# Share of the magnitude that an answer may be off, by dtype.
+RELATIVE = {"float16": 2e-6, "bfloat16": 2e-6, "float32": 2e-6, "float64": 1e-12}
+# Units in the last place that are near enough whatever the magnitude.
+STEPS = {"float16": 1.0, "bfloat16": 1.0, "float32": 0.0, "float64": 0.0}
+_COARSENESS = ("float64", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A right answer, not rounded to the dtype of the tensor that will hold it.
+
+    Attributes:
+        value: float64, the shape of the output.
+        magnitude: float64, broadcasts to ``value``: the size of the terms the answer is made of,
+            |n * gamma| + |beta| for normalized values n. The tolerance grows with it.
+        floor: float64, broadcasts to ``value``: added to the magnitude, so that the tolerance does
+            not vanish where an answer happens to be near zero; 0 where there is none.
+    """
+
+    value: Array
+    magnitude: Array
+    floor: Array
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a comparison.
+
+    Attributes:
+        ok: whether the result is near enough everywhere.
+        reason: why it is not (shape, dtype, NaN, infinity or tolerance), else None.
+        note: what is worth knowing although it did not decide, else None.
+        compared: pairs of finite numbers compared; 0 for empty tensors.
+        max_abs, max_rel, max_ulp: largest distances among them: absolute, relative to the right
+            answer, and in units in the last place of the dtype.
+        worst: index of the element furthest beyond or nearest to its tolerance, None if all are equal.
+        worst_actual, worst_expected: both numbers there.
+        nan_actual, nan_expected, nan_matching: NaN on either side, and on both at one place.
+        inf_actual, inf_expected, inf_matching: the same for infinities, matching with their sign.
+    """
+
+    ok: bool
+    reason: str | None = None
+    note: str | None = None
+    compared: int = 0
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    max_ulp: float = 0.0
+    worst: tuple[int, ...] | None = None
+    worst_actual: float | None = None
+    worst_expected: float | None = None
+    nan_actual: int = 0
+    nan_expected: int = 0
+    nan_matching: int = 0
+    inf_actual: int = 0
+    inf_expected: int = 0
+    inf_matching: int = 0
+
+
+def judge(actual: Array, expected: Expected, dtype: str, *, allow_dtype: bool = False) -> Verdict:
+    """Whether ``actual`` is near enough to the right answer for a tensor of ``dtype``.
+
+    With t = 2e-6 (float64: 1e-12), an element passes when |actual - value| <= t * (floor + magnitude).
+    float16 and bfloat16 also pass within one unit in the last place of the correctly rounded value,
+    where infinity counts as one step above the largest finite number. In float32 and float64 an
+    infinity matches where the value rounds to it. NaN matches NaN and nothing else.
+
+    An ``actual`` of another dtype fails; with ``allow_dtype`` it is compared as ``dtype``, and noted.
+    """
+    early, note = _form(actual, expected.value.shape, numpy_dtype(dtype), allow_dtype)
+    if early is not None:
+        return early
+    with np.errstate(over="ignore"):
+        actual = actual.astype(numpy_dtype(dtype), copy=False)
+    limit = RELATIVE[dtype] * (expected.floor + expected.magnitude)
+    return _verdict(actual, expected.value, dtype, limit, STEPS[dtype], note)
+
+
+def judge_pair(actual: Array, other: Array, *, allow_dtype: bool = False) -> Verdict:
+    """Whether two results agree, where no right answer is known. ``other`` counts as expected.
+
+    Each may be off by the tolerance of :func:`judge`, so twice that is allowed between them, the
+    larger of the two for the magnitude and 1 for the floor of float32 and float64. Infinity only matches the same
+    infinity, NaN only NaN. Integers and booleans have to be equal.
+
+    Two dtypes are a failure; with ``allow_dtype`` the coarser of two floating-point dtypes is used
+    for both, and noted.
+    """
+    early, note = _form(actual, other.shape, other.dtype, allow_dtype)
+    if early is not None:
+        return early
+    if actual.dtype.name not in RELATIVE:
+        return _equal(actual, other, note)
+    coarser = max(actual.dtype, other.dtype, key=lambda kind: _COARSENESS.index(kind.name))
+    dtype = coarser.name
+    with np.errstate(over="ignore"):
+        actual, other = actual.astype(coarser, copy=False), other.astype(coarser, copy=False)
+    value = other.astype(np.float64)
+    magnitude = np.maximum(np.abs(actual.astype(np.float64)), np.abs(value))
+    floor = 0.0 if STEPS[dtype] else 1.0
+    limit = 2 * RELATIVE[dtype] * (floor + magnitude)
+    return _verdict(actual, value, dtype, limit, 2 * STEPS[dtype], note, next_to_infinity=False)
+
+
+def ulps(actual: Array, expected: Array, dtype: str) -> npt.NDArray[np.float64]:
+    """Distance between two arrays of one shape in units in the last place of ``dtype``.
+
+    Both are rounded to ``dtype`` first (see :func:`round_to`). The distance counts representable
+    numbers: through zero, from denormals, and one step from the largest finite number to infinity.
+    0 between NaN and NaN, infinite between NaN and anything else.
+    """
+    left, right = round_to(actual, dtype), round_to(expected, dtype)
+    high, low = _ordinal(left), _ordinal(right)
+    # Modulo 2**64 the difference of two int64 is right although it may not fit int64.
+    forward = high.astype(np.uint64) - low.astype(np.uint64)
+    distance = np.where(high >= low, forward, np.uint64(0) - forward).astype(np.float64)
+    nan_left, nan_right = np.isnan(left), np.isnan(right)
+    result: npt.NDArray[np.float64] = np.where(
+        nan_left | nan_right, np.where(nan_left & nan_right, 0.0, np.inf), distance
+    )
+    return result
+
+
+def round_to(value: Array, dtype: str) -> Array:
+    """``value`` rounded once, to nearest and ties to even, to the NumPy dtype named ``dtype``."""
+    kind = numpy_dtype(dtype)
+    if value.dtype == kind:
+        return value
+    with np.errstate(all="ignore"):
+        if dtype == "bfloat16" and value.dtype == np.float64:
+            value = _to_odd_float32(value)
+        return value.astype(kind)
+
+
+def _to_odd_float32(value: Array) -> Array:
+    """float64 to float32, inexact results made odd: rounding on to bfloat16 is then as if direct.
+
+    Rounding to odd: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008.
+    """
+    near = np.atleast_1d(value.astype(np.float32))
+    wide = np.atleast_1d(value)
+    above = np.abs(near).astype(np.float64) > np.abs(wide)
+    near[above] = np.nextafter(near[above], np.float32(0))
+    near.view(np.uint32)[...] |= (near.astype(np.float64) != wide) & ~np.isnan(wide)
+    return near.reshape(value.shape)
+
+
+def _ordinal(value: Array) -> npt.NDArray[np.int64]:
+    """Integers in the order of the numbers, neighbours one apart, both zeros 0."""
+    bits = np.ascontiguousarray(value).view(f"i{value.dtype.itemsize}").astype(np.int64)
+    lowest = -(1 << (8 * value.dtype.itemsize - 1))
+    result: npt.NDArray[np.int64] = np.where(bits < 0, lowest - bits, bits).reshape(value.shape)
+    return result
+
+
+def _form(
+    actual: Array, shape: tuple[int, ...], dtype: np.dtype[Any], allow_dtype: bool
+) -> tuple[Verdict | None, str | None]:
+    if actual.shape != shape:
+        return Verdict(False, f"shape {list(actual.shape)}, expected {list(shape)}"), None
+    if actual.dtype == dtype:
+        return None, None
+    note = f"dtype {actual.dtype.name}, expected {dtype.name}"
+    comparable = actual.dtype.name in RELATIVE and dtype.name in RELATIVE
+    return (None, note) if allow_dtype and comparable else (Verdict(False, note), None)
+
+
+def _equal(actual: Array, other: Array, note: str | None) -> Verdict:
+    differs = actual != other
+    if not differs.any():
+        return Verdict(True, note=note, compared=actual.size)
+    index = _index(np.argmax(differs), actual.shape)
+    return Verdict(
+        False,
+        f"{np.count_nonzero(differs)} of {actual.size} elements differ",
+        note,
+        actual.size,
+        worst=index,
+        worst_actual=float(actual[index]),
+        worst_expected=float(other[index]),
+    )
+
+
+def _verdict(
+    actual: Array,
+    value: Array,
+    dtype: str,
+    limit: Array,
+    steps: float,
+    note: str | None,
+    *,
+    next_to_infinity: bool = True,
+) -> Verdict:
+    """Judge by ``excess``, each element's distance in units of what is allowed: above 1 fails.
+
+    ``next_to_infinity``: whether infinity counts as the step above the largest finite number.
+    """
+    wide = actual.astype(np.float64)
+    rounded = round_to(value, dtype)
+    distance = ulps(actual, rounded, dtype)
+    nan_actual, nan_expected = np.isnan(wide), np.isnan(value)
+    inf_actual, inf_expected = np.isinf(wide), np.isinf(rounded)
+    finite = np.isfinite(wide) & np.isfinite(value) & ~inf_expected
+    inf_matching = inf_actual & inf_expected & (distance == 0)
+    with np.errstate(all="ignore"):
+        error = np.where(finite, np.abs(wide - value), 0.0)
+        relative = np.where(error > 0, error / np.abs(value), 0.0)
+        excess = np.where(error > 0, error / limit, 0.0)
+        if steps:
+            excess = np.fmin(excess, distance / steps)
+    rest = ~finite & ~(nan_actual & nan_expected) & ~inf_matching
+    excess = np.where(rest, np.inf, excess)
+    if steps and next_to_infinity:
+        excess = np.where(rest & ~nan_actual & ~nan_expected, distance / steps, excess)
+    excess = np.where(np.isnan(excess), np.inf, excess)
+
+    worst, reason = None, None
+    if not excess.size:
+        note = "; ".join(part for part in (note, "0 elements compared") if part)
+    else:
+        index = _index(np.argmax(excess), excess.shape)
+        worst = index if excess[index] > 0 else None
+        if excess[index] > 1:
+            reason = _reason(wide[index], value[index], excess[index], int((excess > 1).sum()))
+            reason += f" of {excess.size} elements, worst at {list(index)}"
+    return Verdict(
+        ok=reason is None,
+        reason=reason,
+        note=note,
+        compared=int(finite.sum()),
+        max_abs=float(error.max(initial=0.0)),
+        max_rel=float(relative.max(initial=0.0)),
+        max_ulp=float(distance.max(initial=0.0, where=finite)),
+        worst=worst,
+        worst_actual=None if worst is None else float(wide[worst]),
+        worst_expected=None if worst is None else float(value[worst]),
+        nan_actual=int(nan_actual.sum()),
+        nan_expected=int(nan_expected.sum()),
+        nan_matching=int((nan_actual & nan_expected).sum()),
+        inf_actual=int(inf_actual.sum()),
+        inf_expected=int(inf_expected.sum()),
+        inf_matching=int(inf_matching.sum()),
+    )
+
+
+def _reason(actual: float, expected: float, excess: float, count: int) -> str:
+    if np.isnan(actual) or np.isnan(expected):
+        kind = "NaN on one side only"
+    elif np.isinf(actual) or np.isinf(expected):
+        kind = "infinity on one side only"
+    else:
+        kind = f"{excess:.3g} times the tolerance"
+    return f"{kind}: {actual:.9g}, expected {expected:.9g}; so fail {count}"
+
+
+def _index(flat: np.intp, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(position) for position in np.unravel_index(flat, shape))

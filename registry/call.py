@@ -1,0 +1,145 @@
+"""Takes a call apart: which argument is which tensor, attribute or option, and which outputs are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .arrays import is_pair
+from .errors import ContractError, suggestion
+from .manifest import Op, TensorSpec
+
+OPTIONS = ("backend", "variant", "device", "outputs", "out", "inputs", "attrs", "profile")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call taken apart: tensors by role, scalar arguments, attributes, and what was asked for."""
+
+    op: Op
+    tensors: Mapping[str, Any]
+    args: Mapping[str, Any]
+    attrs: Mapping[str, Any]
+    asked: tuple[str, ...]
+    out: Mapping[str, Any]
+    single: bool
+    backend: str | tuple[str, ...] | None = None
+    variant: str | None = None
+    device: str | None = None
+    profile: Mapping[str, Any] | None = None
+
+
+def parse_call(op: Op, positional: Sequence[Any], named: Mapping[str, Any]) -> Call:
+    """Sorts a call's arguments: a keyword is an option, a tensor, a scalar argument, an attribute, in that order.
+
+    Raises:
+        ContractError: too many, given twice, an output's name, unknown (with a suggestion).
+    """
+    if len(positional) > len(op.inputs):
+        raise wrong(op, f"{len(positional)} tensors given by position; it takes {len(op.inputs)}: "
+                     + ", ".join(spec.role for spec in op.inputs))
+    roles = _names(op.inputs)
+    tensors: dict[str, Any] = {}
+    args: dict[str, Any] = {}
+    attrs: dict[str, Any] = {}
+
+    def put(target: dict[str, Any], key: str, value: Any) -> None:
+        if key in target:
+            raise wrong(op, f"{key} is given twice", key)
+        target[key] = value
+
+    for spec, value in zip(op.inputs, positional, strict=False):
+        put(tensors, spec.role, value)
+    for name, value in named.items():
+        if name in OPTIONS:
+            continue
+        if name in roles:
+            put(tensors, roles[name], value)
+        elif name in op.scalars:
+            put(args, name, value)
+        elif name in op.attribute_names:
+            put(attrs, name, value)
+        else:
+            raise _unknown(op, name)
+    for name, value in (named.get("inputs") or {}).items():
+        if name not in roles:
+            raise _unknown(op, name, f"inputs[{name!r}]", list(roles))
+        put(tensors, roles[name], value)
+    for name, value in (named.get("attrs") or {}).items():
+        if name not in op.attribute_names:
+            raise _unknown(op, name, f"attrs[{name!r}]", list(op.attribute_names))
+        put(attrs, name, value)
+    asked, out, single = _outputs(op, named.get("outputs"), named.get("out"))
+    backend = named.get("backend")
+    return Call(
+        op,
+        {role: value for role, value in tensors.items() if value is not None},
+        {name: value for name, value in args.items() if value is not None},
+        {name: value for name, value in attrs.items() if value is not None},
+        asked,
+        out,
+        single,
+        backend if backend is None or isinstance(backend, str) else tuple(backend),
+        named.get("variant"),
+        named.get("device"),
+        named.get("profile"),
+    )
+
+
+def _outputs(op: Op, outputs: Any, out: Any) -> tuple[tuple[str, ...], dict[str, Any], bool]:
+    roles = _names(op.outputs)
+
+    def role(name: Any) -> str:
+        if not isinstance(name, str) or name not in roles:
+            hint = suggestion(str(name), list(roles))
+            raise wrong(op, f"no output {name!r}{hint}; outputs: "
+                         + ", ".join(spec.role for spec in op.outputs), str(name))
+        return roles[name]
+
+    if isinstance(outputs, str):
+        asked: list[str] | None = [role(outputs)]
+    else:
+        asked = None if outputs is None else [role(name) for name in outputs]
+    single = outputs is None or isinstance(outputs, str)
+    if isinstance(out, Mapping):
+        by_role = {role(name): value for name, value in out.items() if value is not None}
+        if len(by_role) < sum(value is not None for value in out.values()):
+            raise wrong(op, "out names an output twice")
+        if asked is None:
+            asked = list(by_role)
+        extra = [name for name in by_role if name not in asked]
+        if extra:
+            raise wrong(op, f"out holds {', '.join(extra)}, which outputs= does not ask for")
+    else:
+        asked = [spec.role for spec in op.outputs if spec.required] if asked is None else asked
+        values = [] if out is None else [out] if is_pair(out) or not isinstance(out, list | tuple) else out
+        if out is not None and len(values) != len(asked):
+            raise wrong(op, f"out holds {len(values)} arrays for {len(asked)} outputs: {', '.join(asked)}")
+        by_role = dict(zip(asked, values, strict=False))
+    if not asked:
+        raise wrong(op, "no output is asked for")
+    if len(set(asked)) < len(asked):
+        raise wrong(op, f"an output is asked for twice: {', '.join(asked)}")
+    return tuple(asked), by_role, single and len(asked) == 1
+
+
+def _names(specs: Sequence[TensorSpec]) -> dict[str, str]:
+    """Every name a tensor goes by (calling name and role) to its role; roles win."""
+    return {**{spec.arg: spec.role for spec in specs}, **{spec.role: spec.role for spec in specs}}
+
+
+def _unknown(op: Op, name: str, shown: str | None = None, among: Sequence[str] = ()) -> ContractError:
+    if name in _names(op.outputs):
+        return wrong(op, f"{name} is an output; pass outputs={name!r} to get it or "
+                      f"out={{{name!r}: array}} to place it", name)
+    known = among or [*_names(op.inputs), *op.scalars, *op.attribute_names, *OPTIONS]
+    what = ", ".join(spec.role for spec in op.inputs)
+    attributes = ", ".join(op.attribute_names) or "none"
+    return wrong(op, f"unknown argument {shown or name!r}{suggestion(name, list(known))}; "
+                  f"tensors: {what}; attributes: {attributes}; options: {', '.join(OPTIONS)}", name)
+
+
+def wrong(op: Op, message: str, argument: str | None = None) -> ContractError:
+    """A ContractError that names the op."""
+    return ContractError(f"{op.id}: {message}", op=op.id, argument=argument)

@@ -1,0 +1,199 @@
+"""What there is: plugins, ops and backends, how they are configured, and how each stands on this machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .errors import ContractError, suggestion
+
+if TYPE_CHECKING:
+    from .hookspecs import Availability, Backend
+    from .manifest import Op
+    from .plugins import Plugins
+
+
+@dataclass(frozen=True)
+class Status:
+    """How one backend stands, or a plugin that did not load. ``because``, ``found`` and ``needed`` say why not.
+
+    ``automatic`` tells whether it may be chosen without being named.
+    """
+
+    name: str
+    priority: float
+    distribution: str
+    available: bool
+    automatic: bool
+    device: str
+    because: str = ""
+    found: str = ""
+    needed: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Catalog:
+    """Loads plugins and manifests when first asked for, probes backends once, and keeps the settings.
+
+    Environment variables that begin with ``REGISTRY_`` are read when it is made and on ``refresh``.
+    """
+
+    def __init__(self, extra: Iterable[object], entry_points: bool):
+        self._extra = tuple(extra)
+        self._entry_points = entry_points
+        self._lock = threading.RLock()
+        self._order: tuple[str, ...] | None = None
+        self._options: dict[str, dict[str, Any]] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Forgets what was loaded and probed; reads the environment anew."""
+        with self._lock:
+            self._found: Plugins | None = None
+            self._ops: dict[str, Op] = {}
+            self._availabilities: dict[tuple[str, str | None], Availability] = {}
+            self._environment = {k: v for k, v in os.environ.items() if k.startswith("REGISTRY_")}
+
+    def configure(self, order: Sequence[str] | None, options: Mapping[str, Mapping[str, Any]] | None) -> None:
+        """See ``Registry.configure``."""
+        names = None if order is None else tuple(self.known(name) for name in order)
+        given = {self.known(name): dict(values) for name, values in (options or {}).items()}
+        with self._lock:
+            self._order = names
+            self._options = {**self._options, **given}
+            self._availabilities.clear()
+
+    # Plugins and ops
+
+    @property
+    def plugins(self) -> Plugins:
+        """Everything the plugins bring."""
+        if self._found is None:
+            with self._lock:
+                if self._found is None:
+                    from .plugins import load_plugins
+
+                    self._found = load_plugins(self._extra, self._entry_points)
+        return self._found
+
+    def op(self, name: str | Op) -> Op:
+        """See ``Registry.op``."""
+        if not isinstance(name, str):
+            return name
+        op = self._ops.get(name)
+        if op is None:
+            file = self.plugins.manifests[self._op_id(name)]
+            with self._lock:
+                from .loading import load_manifest
+
+                op = self._ops[name] = self._ops.get(name) or load_manifest(file)
+        return op
+
+    def _op_id(self, name: str) -> str:
+        known = self.plugins.manifests
+        exact = name if "::" in name else "::".join(name.rpartition(".")[::2])
+        if exact in known:
+            return exact
+        matches = sorted(op for op in known if op.partition("::")[2] == name)
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise ContractError(f"several ops are called {name!r}: {', '.join(matches)}; name the domain")
+        bare = [op.partition("::")[2] for op in known]
+        raise ContractError(f"no op {name!r}{suggestion(name, [*bare, *known])}; "
+                            f"ops: {', '.join(sorted(known)) or 'none'}", argument=name)
+
+    # Backends
+
+    def known(self, name: str) -> str:
+        """The name of a backend, as given.
+
+        Raises:
+            ContractError: there is none of that name; lists what there is and which plugins failed.
+        """
+        known = self.plugins.backends
+        if name not in known:
+            failed = [f"{f.plugin} ({f.cause})" for f in self.plugins.failures]
+            broken = f"; plugins that did not load: {', '.join(failed)}" if failed else ""
+            raise ContractError(f"no backend {name!r}{suggestion(str(name), list(known))}; "
+                                f"backends: {', '.join(known) or 'none'}{broken}", argument=str(name))
+        return name
+
+    def backend(self, name: str) -> Backend:
+        """The backend of that name; raises as ``known``."""
+        return self.plugins.backends[self.known(name)]
+
+    def listed(self) -> tuple[str, ...] | None:
+        """The backends the user listed, by ``REGISTRY_BACKENDS`` or ``configure``; None when there is no list."""
+        names = [name.strip() for name in self._environment.get("REGISTRY_BACKENDS", "").split(",")]
+        given = tuple(self.known(name) for name in names if name)
+        return given or self._order
+
+    def order(self) -> tuple[str, ...]:
+        """The backends of an automatic choice, in order."""
+        found = self.plugins.backends
+        return self.listed() or tuple(sorted(found, key=lambda name: -found[name].priority))
+
+    def options(self, name: str, device: str | None = None) -> dict[str, Any]:
+        """What a backend is called with: its configured options and the device asked for."""
+        part = self.split_device(device)[1] if device else None
+        return {**self._options.get(name, {}), **({"device": part} if part else {})}
+
+    def availability(self, name: str, device: str | None = None) -> Availability:
+        """Whether a backend can run here; probed once."""
+        with self._lock:
+            if (name, device) not in self._availabilities:
+                self._availabilities[name, device] = _probe(self.backend(name), self.options(name, device))
+            return self._availabilities[name, device]
+
+    def accepts_software(self, name: str) -> bool:
+        """Whether the environment lets a backend's software adapter win an automatic choice."""
+        return self._environment.get(f"REGISTRY_{name.upper()}_SOFTWARE", "") not in ("", "0")
+
+    def statuses(self) -> tuple[Status, ...]:
+        """See ``Registry.backends``."""
+        found = self.plugins
+        order = self.order()
+        rows = []
+        for name in [*order, *(name for name in found.backends if name not in order)]:
+            here = self.availability(name)
+            automatic = here.available and name in order and (
+                here.hardware or self.accepts_software(name) or self.listed() is not None
+            )
+            because = "" if here.available else here.condition
+            rows.append(Status(name, found.backends[name].priority, found.origins[name], here.available,
+                               automatic, here.name, because, here.found, here.needed, here.details))
+        for failure in found.failures:
+            rows.append(Status(failure.plugin, 0, failure.distribution, False, False, "", "plugin loads",
+                               failure.cause, "repair or uninstall the distribution"))
+        return tuple(rows)
+
+    # Devices
+
+    def split_device(self, device: str) -> tuple[str, str | None]:
+        """``name:part`` as (backend, part); the part is None when there is none."""
+        name, _, part = device.partition(":")
+        return self.known(name), part or None
+
+    def location(self, value: object) -> str | None:
+        """The device a value lives on (``name:0``), or None when no backend owns it."""
+        for backend in self.plugins.backends.values():
+            if backend.owns(value):
+                return backend.location(value)
+        return None
+
+    def at(self, device: str) -> Backend:
+        """The backend of a device."""
+        return self.plugins.backends[device.partition(":")[0]]
+
+
+def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
+    from .hookspecs import Availability
+
+    try:
+        return backend.probe(options)
+    except Exception as error:  # a stranger's probe must not stop the others
+        return Availability(False, "probe works", f"{type(error).__name__}: {error}", "a working plugin")

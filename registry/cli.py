@@ -1,0 +1,262 @@
+"""The command line: ``registry`` or ``python -m registry``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.text import Text
+
+import registry
+
+from .errors import RegistryError
+from .inputs import read_attributes, read_tensors
+from .manifest import Op
+from .tables import comparison_table, decision_table, make_console, table
+
+console = make_console()
+
+
+class _Group(click.Group):
+    """Prints our errors as one message and leaves with status 2; a traceback is for bugs."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RegistryError as error:
+            make_console(stderr=True).print(Text(f"{type(error).__name__}: {error}"), soft_wrap=True)
+            sys.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(registry.__version__, prog_name="registry")
+def main() -> None:
+    """Runs ONNX-style operators on the best backend, and says why."""
+
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _call(data: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of every command that takes a call."""
+    options = [
+        click.argument("op"),
+        click.argument("tensors", nargs=-1, metavar="[NAME=FILE.npy|NAME=SHAPE[:DTYPE]]..."),
+        click.option("--from", "files", multiple=True, metavar="FILE.npz", help="Take tensors by name from an archive."),
+        click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set an attribute."),
+        click.option("--outputs", help="Outputs, separated by commas."),
+        click.option("--backend", help="A backend, or several separated by commas, in order."),
+        click.option("--variant", help="Pin one variant."),
+        click.option("--device", help="name, name:0 or name:part of the adapter's name."),
+        click.option("--seed", default=0, show_default=True, help="Seed of drawn tensors."),
+        _json,
+    ]
+    if not data:
+        options.insert(-1, click.option("--profile", type=click.Path(exists=True, dir_okay=False),
+                                        help="JSON file of devices by backend, in place of this machine's."))
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _arguments(data: bool, op: str, tensors: tuple[str, ...], files: tuple[str, ...],
+               settings: tuple[str, ...], outputs: str | None, backend: str | None, variant: str | None,
+               device: str | None, seed: int, profile: str | None = None) -> tuple[Op, dict[str, Any]]:
+    target = registry.load(op).op if Path(op).is_dir() else registry.op(op)
+    named: dict[str, Any] = {
+        "inputs": read_tensors(target, tensors, files, seed, data),
+        "attrs": read_attributes(target, settings),
+        "variant": variant,
+        "device": device,
+    }
+    if outputs is not None:
+        named["outputs"] = outputs.split(",") if "," in outputs else outputs
+    if backend is not None:
+        named["backend"] = backend.split(",") if "," in backend else backend
+    if profile is not None:
+        named["profile"] = json.loads(Path(profile).read_text())
+    return target, named
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value)
+
+
+@main.command()
+@_json
+def ops(as_json: bool) -> None:
+    """List the operators."""
+    every = [registry.op(name) for name in registry.ops()]
+    if as_json:
+        _print_json([{"op": op.id, "variants": len(op.variants), "file": op.file} for op in every])
+        return
+    rows = [
+        (op.id, ", ".join(s.role if s.required else f"{s.role}?" for s in op.inputs),
+         ", ".join(s.role if s.required else f"{s.role}?" for s in op.outputs),
+         str(len(op.variants)))
+        for op in every
+    ]
+    console.print(table(None, ("op", "inputs", "outputs", "shader variants"), rows))
+
+
+@main.command()
+@click.argument("name")
+@_json
+def op(name: str, as_json: bool) -> None:
+    """Show an operator: its contract and its variants. NAME is an op or a package folder."""
+    import msgspec
+
+    target = registry.load(name).op if Path(name).is_dir() else registry.op(name)
+    manifest = target.manifest
+    if as_json:
+        _print_json(msgspec.to_builtins(manifest))
+        return
+    console.print(Text(target.id, style="bold"), Text(f"since version {manifest.since_version}  {target.file}"))
+    console.print(Text(manifest.description), "")
+    rows = [
+        (direction, s.role, s.arg, ", ".join(target.allowed_dtypes(s.dtype)) or "any",
+         "required" if s.required else "optional", s.description)
+        for direction, specs in (("input", target.inputs), ("output", target.outputs)) for s in specs
+    ]
+    console.print(table("Tensors", ("", "name", "also", "dtypes", "presence", "what"), rows), "")
+    if target.attribute_names:
+        described = manifest.attribute_descriptions
+        attributes = [(n, str(target.attributes.get(n, "none")), described.get(n, "")) for n in target.attribute_names]
+        console.print(table("Attributes", ("name", "default", "what"), attributes), "")
+    rules = [(rule.argument, rule.needed, rule.rule) for rule in manifest.registry.contract]
+    if rules:
+        console.print(table("Contract", ("argument", "needed", "rule"), rules), "")
+    variants = sorted(target.variants.values(), key=lambda v: -v.priority)
+    shown = [
+        (str(v.id), f"{v.priority:g}", ", ".join(p.template for p in v.passes), "\n".join(v.when or ()))
+        for v in variants
+    ]
+    console.print(table("Shader variants", ("id", "priority", "template", "when"), shown))
+
+
+@main.command()
+@_json
+def backends(as_json: bool) -> None:
+    """Doctor: which backends can run here, on which device, and what is missing."""
+    found = registry.backends()
+    if as_json:
+        _print_json([
+            {name: dict(getattr(s, name)) if name == "details" else getattr(s, name)
+             for name in s.__dataclass_fields__} for s in found
+        ])
+        return
+    rows = []
+    for status in found:
+        state = Text("no", style="bold red")
+        if status.available:
+            state = Text("yes", style="bold green") if status.automatic else Text("by name only", style="yellow")
+        about = status.device if status.available else f"{status.because}: {status.found}"
+        rows.append((status.name, f"{status.priority:g}", status.distribution, state, about, status.needed))
+    console.print(table(None, ("backend", "priority", "from", "runs", "device or reason", "what would help"), rows))
+    for status in found:
+        if status.details:
+            console.print()
+            facts = [(key, ", ".join(v) if isinstance(v, list) else str(v)) for key, v in status.details.items()]
+            console.print(table(status.name, ("", ""), facts))
+    if any(s.available and not s.automatic for s in found):
+        console.print("\nA software adapter runs when it is named, and never wins an automatic choice.")
+
+
+@main.command()
+@_call(data=True)
+@click.option("--save", metavar="FILE.npz", help="Write the outputs to an archive.")
+def run(as_json: bool, save: str | None, **options: Any) -> None:
+    """Run an operator and show what came out."""
+    op, named = _arguments(True, **options)
+    result = registry.run(op, **named)
+    plan = registry.last()
+    assert plan is not None
+    values = dict(zip(plan.request.asked, (result,) if plan.single else result, strict=True))
+    if save is not None:
+        np.savez(save, **values)
+    facts = [_facts(name, np.asarray(value)) for name, value in values.items()]
+    if as_json:
+        _print_json({"op": op.id, "backend": plan.backend, "variant": plan.variant, "outputs": facts})
+        return
+    console.print(Text(f"{op.id} on {plan.backend}, variant {plan.variant}", style="bold"))
+    header = ("output", "shape", "dtype", "min", "max", "mean", "first")
+    console.print(table(None, header, [tuple(str(fact[name]) for name in header) for fact in facts]))
+
+
+def _facts(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:
+    wide = value.astype(np.float64)
+    with np.errstate(all="ignore"):
+        numbers = [float(f(wide)) if wide.size else None for f in (np.min, np.max, np.mean)]
+    low, high, mean = (None if n is None else float(f"{n:.7g}") for n in numbers)
+    return {"output": name, "shape": list(value.shape), "dtype": value.dtype.name, "min": low, "max": high,
+            "mean": mean, "first": [float(f"{v:.7g}") for v in wide.reshape(-1)[:4]]}
+
+
+@main.command()
+@_call(data=False)
+def explain(as_json: bool, **options: Any) -> None:
+    """Say which candidate would run, and why the others would not."""
+    op, named = _arguments(False, **options)
+    decision = registry.explain(op, **named)
+    if as_json:
+        _print_json(decision.as_dict())
+    else:
+        console.print(decision_table(decision))
+    if decision.chosen is None:
+        sys.exit(1)
+
+
+@main.command()
+@_call(data=False)
+def render(as_json: bool, **options: Any) -> None:
+    """Print the source that would run."""
+    op, named = _arguments(False, **options)
+    passes = registry.render(op, **named)
+    if as_json:
+        _print_json([{name: _thaw(getattr(p, name)) for name in p.__dataclass_fields__} for p in passes])
+        return
+    if not passes:
+        console.print("The chosen backend has no source text.")
+    for item in passes:
+        click.echo(f"// pass {item.id}: {item.shader}, {item.dispatch} workgroups, uniforms {dict(item.uniforms)}")
+        click.echo(item.source)
+
+
+def _thaw(value: Any) -> Any:
+    return dict(value) if isinstance(value, dict) else value
+
+
+@main.command()
+@_call(data=True)
+def compare(as_json: bool, **options: Any) -> None:
+    """Run every eligible backend and variant and judge each against the float64 reference."""
+    op, named = _arguments(True, **options)
+    report = registry.compare(op, **named)
+    if as_json:
+        _print_json(report.as_dict())
+    else:
+        console.print(Text(report.request, style="bold"))
+        console.print(comparison_table(report))
+        for backend, variant, reason in report.skipped:
+            console.print(Text(f"skipped: {backend} {variant}: {reason}", style="dim"))
+    if not report.ok:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+"""Choosing with reasons: a pure function from a request and what backends offer to a decision.
+
+Everything about the machine comes in as data, so that a choice can be tested for devices nobody owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from types import MappingProxyType
+from typing import Any, Literal
+
+from .errors import NoPlanError
+from .expressions import EvaluationError, parse
+from .hookspecs import Availability, Claim, Predicate, Refusal
+from .reasons import why_false
+from .request import Request
+from .scope import NO_DEVICE, request_scope
+
+Verdict = Literal["chosen", "eligible", "rejected", "not tried"]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why not. ``condition`` is the clause as its author wrote it, ``because`` the part of it that failed."""
+
+    condition: str
+    because: str
+    found: str = ""
+    needed: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate: a backend's variant, its verdict and the reason."""
+
+    backend: str
+    variant: str
+    verdict: Verdict
+    because: str = ""
+    found: str = ""
+    needed: str = ""
+    condition: str = ""
+    demoted: bool = False
+    claim: Claim | None = field(default=None, repr=False, compare=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        names = ("backend", "variant", "verdict", "condition", "because", "found", "needed", "demoted")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What one backend brings to a decision: where it stands and what it claims.
+
+    ``obstacle`` is a reason against the whole backend that the dispatcher found: a tensor on another device.
+    """
+
+    backend: str
+    availability: Availability
+    claims: Sequence[Claim | Refusal]
+    obstacle: Reason | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How to choose. ``failures`` are claims that failed to prepare: (backend, variant) to the error; a
+    variant of None stands for the whole backend."""
+
+    accept_software: bool = False
+    exhaustive: bool = False
+    failures: Mapping[tuple[str, str | None], str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Every candidate in order with its verdict. At most one is chosen. ``str()`` prints the table."""
+
+    request: Request
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> Row | None:
+        """The candidate that runs, or None."""
+        return next((row for row in self.rows if row.verdict == "chosen"), None)
+
+    @property
+    def backend(self) -> str | None:
+        """The chosen backend."""
+        return self.chosen.backend if self.chosen else None
+
+    @property
+    def variant(self) -> str | None:
+        """The chosen variant."""
+        return self.chosen.variant if self.chosen else None
+
+    @property
+    def rejected(self) -> tuple[Row, ...]:
+        """The candidates that do not accept the request."""
+        return tuple(row for row in self.rows if row.verdict == "rejected")
+
+    @property
+    def eligible(self) -> tuple[Row, ...]:
+        """The candidates that accept the request, the chosen one first."""
+        return tuple(row for row in self.rows if row.verdict in ("chosen", "eligible"))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The decision as plain data, for JSON."""
+        return {
+            "op": self.request.op.id,
+            "request": str(self.request),
+            "backend": self.backend,
+            "variant": self.variant,
+            "candidates": [row.as_dict() for row in self.rows],
+            "notes": list(self.notes),
+        }
+
+    def table(self) -> list[tuple[str, ...]]:
+        """The rows for printing: rank, backend, variant, verdict, because, found, needed; runs folded."""
+        return list(_fold_rows(self.rows))
+
+    def __str__(self) -> str:
+        header = ("#", "backend", "variant", "verdict", "because", "found", "needed")
+        table = [header, *self.table()]
+        widths = [max(len(line[column]) for line in table) for column in range(len(header))]
+        lines = [
+            "  " + "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
+            for line in table
+        ]
+        return "\n".join([str(self.request), *lines, *(f"  note: {note}" for note in self.notes)])
+
+    def require(self) -> Row:
+        """The chosen candidate.
+
+        Raises:
+            NoPlanError: there is none; the message is the table.
+        """
+        if self.chosen is None:
+            raise NoPlanError(f"no candidate accepts the request\n{self}", decision=self)
+        return self.chosen
+
+
+def decide(request: Request, offers: Iterable[Offer], policy: Policy = Policy()) -> Decision:
+    """Tries every claim in order; the first whose conditions all hold is chosen.
+
+    Order: as the offers come; within one, claims that are not demoted before demoted ones, then by priority
+    (high first), then as claimed. Unless the policy is exhaustive, nothing is tried after the choice, and
+    later offers are not even drawn from the iterable.
+    """
+    rows: list[Row] = []
+    for offer in offers:
+        rows += _judge_offer(request, offer, policy, settled=any(r.verdict == "chosen" for r in rows))
+        if not policy.exhaustive and any(row.verdict == "chosen" for row in rows):
+            break
+    return Decision(request, tuple(rows))
+
+
+def _judge_offer(request: Request, offer: Offer, policy: Policy, settled: bool) -> list[Row]:
+    rows = [
+        Row(offer.backend, r.variant, "rejected", r.condition, r.found, r.needed, r.condition)
+        for r in offer.claims
+        if isinstance(r, Refusal)
+    ]
+    claims = sorted((c for c in offer.claims if isinstance(c, Claim)), key=lambda c: -c.priority)
+    against = _against_backend(offer, policy)
+    if against is not None:
+        names = [claim.variant for claim in claims] or ([] if rows else ["all"])
+        return rows + [_rejected(offer.backend, name, against) for name in names]
+    judge = _Judge(request, offer.availability.device)
+    accepted: list[Row] = []
+    demoted: list[Row] = []
+    for claim in claims:
+        if accepted and not policy.exhaustive:
+            rows.append(Row(offer.backend, claim.variant, "not tried", "lower priority", claim=claim))
+            continue
+        reason = judge.first_failure(claim)
+        failure = policy.failures.get((offer.backend, claim.variant))
+        if reason is None and failure is not None:
+            reason = Reason("prepares on this device", "it could not be prepared", failure)
+        demotion = judge.first_demotion(claim) if reason is None else None
+        if isinstance(demotion, Reason):
+            reason = demotion
+        if reason is not None:
+            rows.append(_rejected(offer.backend, claim.variant, reason, claim))
+        elif demotion is not None:
+            because = f"demoted: {demotion}"
+            demoted.append(Row(offer.backend, claim.variant, "eligible", because, demoted=True, claim=claim))
+            rows.append(demoted[-1])
+        else:
+            accepted.append(Row(offer.backend, claim.variant, "eligible", "lower priority", claim=claim))
+            rows.append(accepted[-1])
+    if settled or not (accepted or demoted):
+        return rows
+    winner = (accepted or demoted)[0]
+    because = winner.because if winner.demoted else "every condition holds"
+    won = Row(winner.backend, winner.variant, "chosen", because, demoted=winner.demoted, claim=winner.claim)
+    # Accepted before demoted, otherwise as tried: the printed order is the order of preference.
+    rows = [won if row is winner else row for row in rows]
+    return [row for row in rows if not row.demoted] + [row for row in rows if row.demoted]
+
+
+def _against_backend(offer: Offer, policy: Policy) -> Reason | None:
+    here = offer.availability
+    if not here.available:
+        return Reason(here.condition, here.condition, here.found, here.needed)
+    if offer.obstacle is not None:
+        return offer.obstacle
+    if not here.hardware and not policy.accept_software:
+        return Reason(
+            "adapter is hardware", "adapter is hardware", f"{here.name} (software)",
+            f'a GPU, or backend="{offer.backend}"',
+        )
+    lost = policy.failures.get((offer.backend, None))
+    return Reason("device works", "device works", lost) if lost else None
+
+
+class _Judge:
+    """Evaluates conditions in the scope of one request on one device, built when first needed."""
+
+    def __init__(self, request: Request, device: Mapping[str, Any]):
+        self.request = request
+        self.device = device or NO_DEVICE
+        self.scope: dict[str, Any] | None = None
+        self.broken: Reason | None = None
+
+    def first_failure(self, claim: Claim) -> Reason | None:
+        """The first condition that does not hold."""
+        for condition in claim.when:
+            if isinstance(condition, Predicate):
+                found = condition.test(self.request, self.device)
+                if found is not None:
+                    return Reason(condition.condition, condition.condition, found, condition.needed)
+            elif (reason := self._expression(condition)) is not None:
+                return reason
+        return None
+
+    def first_demotion(self, claim: Claim) -> str | Reason | None:
+        """The first demotion that applies, or the reason that one cannot be evaluated."""
+        for condition in claim.demote_when:
+            if isinstance(condition, Predicate):
+                if condition.test(self.request, self.device) is None:
+                    return condition.condition
+                continue
+            reason = self._expression(condition)
+            if reason is None:
+                return condition
+            if reason.needed == "an expression that can be evaluated":
+                return reason
+        return None
+
+    def _expression(self, condition: str) -> Reason | None:
+        if self.scope is None and self.broken is None:
+            try:
+                self.scope = request_scope(self.request, self.device)
+            except EvaluationError as error:
+                self.broken = Reason("the manifest's derived values", "derived values can be computed",
+                                     str(error), "a request the manifest can derive from")
+        if self.scope is None:
+            return self.broken
+        expression = parse(condition)
+        try:
+            if expression.evaluate(self.scope) is True:
+                return None
+        except EvaluationError as error:
+            return Reason(condition, condition, str(error), "an expression that can be evaluated")
+        leaf = why_false(expression, self.scope, self.request.op.manifest.derive)
+        return Reason(condition, leaf.condition, leaf.found, leaf.needed)
+
+
+def _rejected(backend: str, variant: str, reason: Reason, claim: Claim | None = None) -> Row:
+    return Row(
+        backend, variant, "rejected", reason.because, reason.found, reason.needed, reason.condition,
+        claim=claim,
+    )
+
+
+def _fold_rows(rows: Sequence[Row]) -> Iterable[tuple[str, ...]]:
+    """Runs of one backend with one reason become two lines: the first, and how many more say the same."""
+    rank = 0
+    key = lambda row: (row.backend, row.verdict, row.because, row.found, row.needed)  # noqa: E731
+    for _, run in groupby(rows, key=key):
+        same = list(run)
+        first = same[0]
+        yield (str(rank + 1), first.backend, first.variant, first.verdict, first.because, first.found,
+               first.needed)
+        if len(same) == 2:
+            yield (str(rank + 2), first.backend, same[1].variant, first.verdict, "the same", "", "")
+        elif len(same) > 2:
+            yield ("", first.backend, f"{len(same) - 1} more", first.verdict, "the same", "", "")
+        rank += len(same)

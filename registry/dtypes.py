@@ -1,0 +1,41 @@
+"""The element types: their names, their NumPy types and their names in shaders."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+# Logical dtype -> (bytes per element in a device buffer, scalar type in a shader).
+# The narrow integers and bool are widened to 32 bits on the device; bfloat16 and float64 have no
+# scalar type in WGSL, their names here only serve as labels in conditions.
+STORAGE: dict[str, tuple[int, str]] = {
+    "float16": (2, "f16"),
+    "float32": (4, "f32"),
+    "float64": (8, "f64"),
+    "bfloat16": (2, "bf16"),
+    "int8": (4, "i32"),
+    "int16": (4, "i32"),
+    "int32": (4, "i32"),
+    "int64": (8, "vec2<u32>"),
+    "uint8": (4, "u32"),
+    "uint32": (4, "u32"),
+    "bool": (4, "u32"),
+}
+
+
+@cache
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The native NumPy dtype of a logical dtype; bfloat16 comes from ml_dtypes, imported on first use.
+
+    Raises:
+        KeyError: the name is not one of ``STORAGE``.
+    """
+    if name not in STORAGE:
+        raise KeyError(name)
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)

@@ -1,0 +1,99 @@
+"""The kinds of error a user can meet. Each keeps its facts as attributes, so that callers need not parse text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .decide import Decision
+
+
+class RegistryError(Exception):
+    """The root of every error raised on purpose by this library."""
+
+
+class ContractError(RegistryError, ValueError):
+    """A call breaks the op's contract: a name, presence, shape, dtype, attribute or array kind.
+
+    Attributes: ``op`` (the op's id or None), ``argument`` (the offending name or None).
+    Raised before any backend is touched.
+    """
+
+    def __init__(self, message: str, *, op: str | None = None, argument: str | None = None):
+        super().__init__(message)
+        self.op = op
+        self.argument = argument
+
+
+class NoPlanError(RegistryError):
+    """No candidate accepts the request. ``decision`` holds every candidate with its reason."""
+
+    def __init__(self, message: str, *, decision: Decision | None = None):
+        super().__init__(message)
+        self.decision = decision
+
+
+class ManifestError(RegistryError):
+    """A manifest is wrong. ``file`` names it, ``path`` the place in the document (``$.variants[0].when[1]``)."""
+
+    def __init__(self, message: str, *, file: str | None = None, path: str | None = None):
+        where = ", ".join(part for part in (file, f"at {path}" if path else None) if part)
+        super().__init__(f"{where}: {message}" if where else message)
+        self.message = message
+        self.file = file
+        self.path = path
+
+
+class PackageError(RegistryError):
+    """A package folder is incomplete, reaches outside itself or does not match its digests."""
+
+
+class PluginError(RegistryError):
+    """A plugin is broken or clashes with another. ``plugin`` and ``distribution`` name the culprit."""
+
+    def __init__(self, message: str, *, plugin: str | None = None, distribution: str | None = None):
+        super().__init__(message)
+        self.plugin = plugin
+        self.distribution = distribution
+
+
+class BackendError(RegistryError):
+    """A backend failed while preparing or running.
+
+    Attributes: ``op``, ``backend``, ``variant``, ``line`` (the line of the rendered source the compiler
+    complains about, or None), ``lost`` (True when the device is gone and a new one is needed).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        op: str | None = None,
+        backend: str | None = None,
+        variant: str | None = None,
+        line: int | None = None,
+        lost: bool = False,
+    ):
+        where = " ".join(part for part in (op, backend, variant) if part)
+        super().__init__(f"{where}: {message}" if where else message)
+        self.message = message
+        self.op = op
+        self.backend = backend
+        self.variant = variant
+        self.line = line
+        self.lost = lost
+
+
+class RegistryWarning(UserWarning):
+    """Something worth saying once: an automatic choice fell back, a plugin did not load."""
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """``" (did you mean 'X'?)"`` when a known name is close to the one given, else an empty string."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    if not close:
+        folded = {candidate.casefold(): candidate for candidate in known}
+        close = [folded[name.casefold()]] if name.casefold() in folded else []
+    return f" (did you mean {close[0]!r}?)" if close else ""

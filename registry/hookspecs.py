@@ -1,0 +1,222 @@
+"""The plugin interface: what a backend is, what it claims, and the three hooks that bring it in.
+
+A distribution offers a plugin through the entry-point group ``registry.backends``. The plugin is a module
+or an object with any of the three hooks below, marked with ``hookimpl``. The built-in backends come in by
+the same door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pluggy
+
+from .errors import ContractError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .accuracy import Expected
+    from .manifest import Op
+    from .request import Request
+
+API_VERSION = 1
+ENTRY_POINT_GROUP = "registry.backends"
+
+hookspec = pluggy.HookspecMarker("registry")
+hookimpl = pluggy.HookimplMarker("registry")
+
+Reference = Callable[["Mapping[str, np.ndarray[Any, Any]]", Mapping[str, Any]], "Mapping[str, Expected]"]
+"""``reference(tensors by role, attributes) -> every output by role``, in float64."""
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition in Python, for what a manifest expression cannot say.
+
+    ``test(request, device)`` returns None when the condition holds, else the value found, as text.
+    """
+
+    condition: str
+    needed: str
+    test: Callable[[Request, Mapping[str, Any]], str | None]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A backend's offer to run an op by one variant.
+
+    ``variant`` is the id of a manifest variant or a name of the backend's own. ``when`` must hold entirely,
+    in order: manifest expressions (exactly true) or predicates. One true ``demote_when`` keeps the claim as
+    a fallback behind every claim of the backend that is not demoted. Higher ``priority`` comes first; ties
+    keep the order of the claims.
+    """
+
+    variant: str
+    priority: float = 0
+    when: tuple[str | Predicate, ...] = ()
+    demote_when: tuple[str | Predicate, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A backend's reason not to run an op, or one variant of it, at all."""
+
+    condition: str
+    found: str
+    needed: str
+    variant: str = "all"
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether a backend can run here, on which device, and if not, why and what would help.
+
+    ``device`` is what manifest conditions see as ``device`` (features, limits, ...); ``hardware`` is False
+    for an adapter that is emulated on the CPU and must not win an automatic choice. ``details`` are for the
+    doctor; ``record`` is the backend's own note of the device, handed back to its ``render``.
+    """
+
+    available: bool
+    condition: str = "available"
+    found: str = ""
+    needed: str = ""
+    hardware: bool = True
+    name: str = ""
+    device: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    record: object = None
+
+
+@dataclass(frozen=True)
+class RenderedPass:
+    """One dispatch as it would run: the source and all that was baked into it or goes beside it.
+
+    ``constants`` and ``inputs`` are the manifest's evaluated constants and source inputs; ``declarations``
+    is the block of resource declarations; ``uniforms`` maps field to value; ``dispatch`` is the number of
+    workgroups in x, y and z.
+    """
+
+    id: str
+    shader: str
+    language: str
+    source: str
+    constants: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    declarations: str
+    uniforms: Mapping[str, Any]
+    dispatch: tuple[int, int, int]
+
+
+class Executable(Protocol):
+    """What a backend prepares: ready to run one request again and again, from several threads."""
+
+    scratch_bytes: int
+    """Bytes of device or host memory allocated per run beyond inputs and outputs."""
+
+    def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Fills ``outputs`` from ``inputs``, both keyed by role.
+
+        Every value is a NumPy array (native byte order, any strides) or a tensor of this backend. Outputs
+        are allocated already, never overlap an input, and have the request's shapes and dtypes.
+
+        Raises:
+            BackendError: the run failed; the outputs' contents are undefined.
+        """
+
+
+class Backend:
+    """Base class of backends: override what applies. ``name`` and ``claims`` and ``prepare`` are required."""
+
+    name: str = ""
+    priority: float = 50
+    api_version: int = API_VERSION
+
+    def probe(self, options: Mapping[str, Any]) -> Availability:
+        """Says whether the backend can run here. Cheap, never raising.
+
+        ``options`` are those of ``registry.configure(options={name: ...})``, plus ``device``: the part after
+        the colon of the device asked for, when one was.
+        """
+        return Availability(True, name=self.name)
+
+    def imagine(self, profile: Mapping[str, Any]) -> Availability:
+        """A device described as plain data, in place of this machine's.
+
+        Raises:
+            ContractError: the backend knows no such descriptions, or this one is malformed.
+        """
+        raise ContractError(f"profile={{{self.name!r}: ...}}: this backend takes no device profile")
+
+    def claims(self, op: Op) -> Sequence[Claim | Refusal]:
+        """The variants this backend offers for an op, or its reasons not to."""
+        raise NotImplementedError
+
+    def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Executable:
+        """Makes a claim ready to run: renders, compiles, allocates what persists.
+
+        Raises:
+            BackendError: it cannot be prepared after all.
+        """
+        raise NotImplementedError
+
+    def render(
+        self, request: Request, claim: Claim, availability: Availability
+    ) -> tuple[RenderedPass, ...]:
+        """The source text of every pass, without touching a device. Empty for a backend without source."""
+        return ()
+
+    def owns(self, array: object) -> bool:
+        """Whether the array is a tensor of this backend."""
+        return False
+
+    def location(self, tensor: Any) -> str:
+        """The device of one of this backend's tensors, for instance ``name:0``."""
+        return self.name
+
+    def place(self, array: np.ndarray[Any, Any], device: str | None, options: Mapping[str, Any]) -> Any:
+        """Copies a host array to the device. ``device`` is the part after the colon, or None."""
+        raise ContractError(f"backend {self.name!r} works on host arrays; it has no device to copy to")
+
+    def empty(
+        self, shape: tuple[int, ...], dtype: str, device: str | None, options: Mapping[str, Any]
+    ) -> Any:
+        """A tensor of undefined contents on the device."""
+        raise ContractError(f"backend {self.name!r} works on host arrays; it has no device to allocate on")
+
+    def host(self, tensor: Any) -> np.ndarray[Any, Any]:
+        """Copies one of this backend's tensors to a new host array."""
+        raise ContractError(f"backend {self.name!r} has no tensors of its own")
+
+    def begin_batch(self) -> None:
+        """From here on, device work of the calling thread may be collected instead of submitted."""
+
+    def end_batch(self) -> None:
+        """Submits what the calling thread has collected since ``begin_batch``.
+
+        Raises:
+            BackendError: a deferred failure, naming its op.
+        """
+
+
+class Hooks:
+    """The hook specifications."""
+
+    @hookspec
+    def registry_backends(self) -> Iterable[Backend]:
+        """The backends this plugin brings."""
+        raise NotImplementedError
+
+    @hookspec
+    def registry_manifests(self) -> Iterable[Path]:
+        """Folders of manifests laid out as ``<domain>/<Op>.yaml`` (or ``.json``)."""
+        raise NotImplementedError
+
+    @hookspec
+    def registry_references(self) -> Mapping[str, Reference]:
+        """Float64 reference functions by op id (``domain::Name``), the judges of every comparison."""
+        raise NotImplementedError

@@ -1,0 +1,99 @@
+"""Tensors for the command line: read from files, or drawn by shape and seed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .accuracy import round_to
+from .arrays import dtype_name
+from .dtypes import numpy_dtype
+from .errors import ContractError, suggestion
+from .manifest import Op
+
+_SPEC = re.compile(r"(?P<name>\w+)=(?P<value>.+)", re.S)
+_SHAPE = re.compile(r"\[?\s*(?P<dims>\d+(?:\s*[x,]\s*\d+)*)?\s*\]?(?::(?P<dtype>\w+))?")
+_SHORT = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
+
+
+def read_tensors(op: Op, specs: Sequence[str], files: Sequence[str], seed: int, data: bool = True
+                 ) -> dict[str, Any]:
+    """Tensors of an op by name.
+
+    ``specs`` are ``name=file.npy``, ``name=2x8x768`` or ``name=2x8x768:f16`` (normal numbers drawn from the
+    seed); ``files`` are ``.npz`` archives whose entries are taken by name, entries of other names left out.
+    Without ``data``, drawn tensors are ``(shape, dtype)`` pairs.
+
+    Raises:
+        ContractError: a file is missing or holds no arrays, a spec cannot be read, a name is unknown.
+    """
+    names = {name: spec.role for spec in op.inputs for name in (spec.arg, spec.role)}
+    tensors: dict[str, Any] = {}
+    for file in files:
+        tensors.update({k: v for k, v in _load(file, (".npz",)).items() if k in names})
+    for text in specs:
+        match = _SPEC.fullmatch(text)
+        if match is None:
+            raise ContractError(f"{text!r}; needed: name=file.npy or name=2x8x768:f16")
+        name, value = match["name"], match["value"]
+        if name not in names:
+            known = ", ".join(spec.role for spec in op.inputs)
+            raise ContractError(f"{op.id}: no input {name!r}{suggestion(name, list(names))}; inputs: {known}")
+        shape = _SHAPE.fullmatch(value)
+        if shape is None:
+            tensors[name] = next(iter(_load(value, (".npy",)).values()))
+            continue
+        dims = tuple(int(d) for d in re.findall(r"\d+", shape["dims"] or ""))
+        dtype = dtype_name(_SHORT.get(shape["dtype"] or "f32", shape["dtype"]), name)
+        tensors[name] = _draw(dims, dtype, name, seed) if data else (dims, dtype)
+    return tensors
+
+
+def read_attributes(op: Op, settings: Sequence[str]) -> dict[str, Any]:
+    """Attributes from ``name=value`` texts; a value is a number, true, false, a JSON list or plain text.
+
+    Raises:
+        ContractError: not ``name=value``, or an unknown name.
+    """
+    import json
+
+    attributes: dict[str, Any] = {}
+    for text in settings:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise ContractError(f"{text!r}; needed: name=value")
+        if name not in op.attribute_names:
+            known = ", ".join(op.attribute_names) or "none"
+            hint = suggestion(name, op.attribute_names)
+            raise ContractError(f"{op.id}: no attribute {name!r}{hint}; attributes: {known}")
+        try:
+            attributes[name] = json.loads(value)
+        except ValueError:
+            attributes[name] = value
+    return attributes
+
+
+def _draw(shape: tuple[int, ...], dtype: str, name: str, seed: int) -> np.ndarray[Any, Any]:
+    """Normal numbers; each tensor has a stream of its own, so that adding one changes no other."""
+    stream = np.random.default_rng([seed, *name.encode()])
+    if dtype in ("float32", "float64", "float16", "bfloat16"):
+        return round_to(stream.standard_normal(shape), dtype)
+    return stream.integers(0, 100, shape).astype(numpy_dtype(dtype))
+
+
+def _load(file: str, suffixes: tuple[str, ...]) -> Mapping[str, np.ndarray[Any, Any]]:
+    path = Path(file)
+    if path.suffix not in suffixes:
+        raise ContractError(f"{file!r}; needed: a {' or '.join(suffixes)} file, or a shape such as 2x8x768:f16")
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {path.stem: loaded}
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise ContractError(f"{file}: cannot be read ({error})") from error

@@ -1,0 +1,187 @@
+"""Loads manifests: a file to a checked ``Op``. Imports yaml and msgspec: import this module lazily."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from .checks import check_manifest
+from .documents import MAX_BYTES, Format, read_document, step
+from .errors import ManifestError, suggestion
+from .families import expand_families
+from .manifest import Manifest, Op
+
+Steps = list[str | int | None]  # None: a key that msgspec does not tell
+
+_FORMATS: dict[str, Format] = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
+_WHERE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.S)
+_STEP = re.compile(r"\[(\d+)\]|(\[\.\.\.\])|\.([^.\[]+)")
+_FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`")
+_VARIANT = re.compile(r"\$\.variants\[(\d+)\]")
+
+
+def load_manifest(path: Path) -> Op:
+    """The op of a manifest file, YAML or JSON by its suffix.
+
+    Raises:
+        ManifestError: unreadable or wrong; has the file and the place in it.
+    """
+    file = str(path)
+    if path.suffix not in _FORMATS:
+        allowed = ", ".join(_FORMATS)
+        raise ManifestError(f"found suffix {path.suffix!r}; needed: one of {allowed}", file=file)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ManifestError(f"more than {MAX_BYTES} bytes; needed: a smaller file", file=file)
+        text = data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ManifestError(f"cannot be read: {error}", file=file) from error
+    return Op(parse_manifest(text, file, _FORMATS[path.suffix]), file)
+
+
+def parse_manifest(text: str, file: str, format: Format) -> Manifest:
+    """The manifest in a text; ``file`` names its source in errors.
+
+    Raises:
+        ManifestError: malformed text, unknown or missing keys, values of a wrong type, or a manifest that
+            contradicts itself. The path is that of the document as written, families included.
+    """
+    origins: list[str] = []
+    variants: list[Any] = []
+    try:
+        document = read_document(text, format)
+        if not isinstance(document, dict):
+            raise ManifestError(f"found {_shown(document)}; needed: a map of keys", path="$")
+        document.pop("$schema", None)
+        if isinstance(document.get("variants"), list):
+            variants, origins = expand_families(document["variants"])
+            document["variants"] = variants
+            _name_variants(variants)
+        manifest = _convert(document)
+        check_manifest(manifest)
+    except ManifestError as error:
+        place = _as_written(error.path, variants, origins)
+        raise ManifestError(error.message, file=file, path=place) from error
+    return manifest
+
+
+def _name_variants(variants: list[Any]) -> None:
+    """Gives variants and passes without an id the id the dialect says."""
+    for index, variant in enumerate(variants):
+        if isinstance(variant, dict):
+            variant.setdefault("id", f"variant_{index}")
+            passes = variant.get("passes")
+            for number, item in enumerate(passes if isinstance(passes, list) else []):
+                if isinstance(item, dict):
+                    item.setdefault("id", f"pass_{number}")
+
+
+def _as_written(path: str | None, variants: list[Any], origins: list[str]) -> str | None:
+    match = _VARIANT.match(path or "")
+    if path is None or match is None or (index := int(match[1])) >= len(origins):
+        return path
+    origin = origins[index]
+    if origin.count(".") == 1:  # written out, but families before it may have moved it
+        return origin + path[match.end() :]
+    variant = variants[index]
+    name = variant.get("id") if isinstance(variant, dict) else None
+    return f"{origin}{path[match.end():]} (variant {name!r})"
+
+
+def _convert(document: dict[str, Any]) -> Manifest:
+    try:
+        return msgspec.convert(document, Manifest)
+    except msgspec.ValidationError as error:
+        _refuse(document, str(error))
+
+
+def _refuse(document: dict[str, Any], message: str) -> NoReturn:
+    match = _WHERE.fullmatch(message)
+    assert match is not None
+    steps: Steps = [
+        int(found[1]) if found[1] else None if found[2] else found[3]
+        for found in _STEP.finditer(match["path"] or "")
+    ]
+    steps = _pin(document, message, steps)
+    value = _at(document, steps)
+    path = "$"
+    for item in steps:
+        path = step(path, "" if item is None else item)
+    kind = _type_at(msgspec.inspect.type_info(Manifest), steps)
+    what = match["what"]
+    if (field := _FIELD.fullmatch(what)) and isinstance(kind, msgspec.inspect.StructType):
+        names = [item.encode_name for item in kind.fields]
+        if "missing" in what:
+            found = ", ".join(value) if isinstance(value, dict) and value else "no keys"
+            reason = f"the key {field[1]!r} is missing; found: {found}"
+        else:
+            hint = suggestion(field[1], names)
+            reason = f"unknown key {field[1]!r}{hint}; allowed: {', '.join(names)}"
+            path = step(path, field[1])
+    elif isinstance(kind, msgspec.inspect.LiteralType):
+        allowed = ", ".join(repr(item) for item in kind.values)
+        hint = suggestion(value, [str(v) for v in kind.values]) if isinstance(value, str) else ""
+        reason = f"found {_shown(value)}{hint}; allowed: {allowed}"
+    else:
+        expected = what.removeprefix("Expected ").split(", got")[0]
+        reason = f"found {_shown(value)}; needed: {expected}"
+    raise ManifestError(reason, path=path)
+
+
+def _pin(document: Any, message: str, steps: Steps) -> Steps:
+    """msgspec does not tell which key of a map is wrong: the one which, left alone, gives the same error."""
+    for position, item in enumerate(steps):
+        if item is not None:
+            continue
+        document = copy.deepcopy(document)
+        entries = _at(document, steps[:position])
+        for key, value in list(entries.items()):
+            entries.clear()
+            entries[key] = value
+            try:
+                msgspec.convert(document, Manifest)
+            except msgspec.ValidationError as error:
+                if str(error) == message:
+                    steps = [*steps[:position], key, *steps[position + 1 :]]
+                    break
+    return steps
+
+
+def _at(document: Any, steps: Steps) -> Any:
+    for item in steps:
+        document = document[item]
+    return document
+
+
+def _type_at(kind: msgspec.inspect.Type, steps: Steps) -> msgspec.inspect.Type | None:
+    """The type of a place in the document; of a union, the member that the steps can enter."""
+    for item in steps:
+        choices = kind.types if isinstance(kind, msgspec.inspect.UnionType) else (kind,)
+        for choice in choices:
+            if isinstance(choice, msgspec.inspect.StructType):
+                found = {field.encode_name: field.type for field in choice.fields}.get(str(item))
+            elif isinstance(choice, msgspec.inspect.DictType):
+                found = choice.value_type
+            elif isinstance(choice, msgspec.inspect.ListType) and isinstance(item, int):
+                found = choice.item_type
+            else:
+                continue
+            if found is None:
+                return None
+            kind = found
+            break
+        else:
+            return None
+    return kind
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."

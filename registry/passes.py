@@ -1,0 +1,277 @@
+"""What one pass of a variant comes to for a request on a device: constants, bindings, uniforms and grid.
+
+Plain data, from the manifest alone: no template is rendered and no device touched. A shader backend turns
+the result into source text and a dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .dtypes import STORAGE
+from .expressions import EvaluationError, evaluate
+from .manifest import Binding, Dispatch, Manifest, Pass, StructField, Variant
+from .request import Request, TensorType
+from .scope import FOLD_WIDTH, derive, request_scope
+
+MAX_GRID = FOLD_WIDTH
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A storage binding: the shader's variable, its element type and fixed length, and what is behind it.
+
+    ``tensor`` is the role of a tensor of the op, or the id of a scratch buffer (then ``scratch`` is True).
+    """
+
+    variable: str
+    writable: bool
+    element: str
+    length: int | None
+    tensor: str
+    scratch: bool
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A uniform binding: a struct of scalars (name, type, value), padded to a multiple of 16 bytes."""
+
+    variable: str
+    struct: str
+    fields: tuple[tuple[str, str, int | float], ...]
+
+
+@dataclass(frozen=True)
+class PreparedPass:
+    """One pass, evaluated. ``scope`` is what its template sees, without the declarations."""
+
+    id: str
+    label: str
+    template: str
+    constants: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    bindings: tuple[Buffer | Uniform, ...]
+    grid: tuple[int, int, int]
+    scope: Mapping[str, Any]
+
+    @property
+    def uniforms(self) -> dict[str, int | float]:
+        """Every uniform field and its value, padding left out."""
+        return {
+            name: value
+            for binding in self.bindings
+            if isinstance(binding, Uniform)
+            for name, _, value in binding.fields
+            if not name.startswith("_pad")
+        }
+
+
+@dataclass(frozen=True)
+class PreparedVariant:
+    """All passes of a variant in order, and the scratch buffers between them by id."""
+
+    passes: tuple[PreparedPass, ...]
+    scratch: Mapping[str, TensorType]
+
+
+def evaluate_variant(
+    request: Request, variant: Variant, device: Mapping[str, Any]
+) -> PreparedVariant:
+    """Evaluates a variant's passes for a request on a device.
+
+    Raises:
+        EvaluationError: an expression fails, or gives what its position does not admit.
+    """
+    manifest = request.op.manifest
+    scope = request_scope(request, device)
+    scope["tunables"] = {**manifest.tunables, **variant.tunables}
+    scope = derive(variant.derive, scope)
+    scratch = {s.id: TensorType(_shape(s.shape, scope), s.dtype) for s in variant.intermediates}
+    passes = tuple(
+        _evaluate_pass(request, variant, index, scope, scratch) for index in range(len(variant.passes))
+    )
+    return PreparedVariant(passes, scratch)
+
+
+def storage_buffers(manifest: Manifest, variant: Variant) -> int:
+    """The most storage buffers any pass of the variant binds."""
+    return max(
+        sum(b.buffer.type != "uniform" for b in _bindings(manifest, item)) for item in variant.passes
+    )
+
+
+def _evaluate_pass(
+    request: Request,
+    variant: Variant,
+    index: int,
+    scope: Mapping[str, Any],
+    scratch: Mapping[str, TensorType],
+) -> PreparedPass:
+    manifest = request.op.manifest
+    item = variant.passes[index]
+    # Constants of one level see the derived values but never one another, so that a constant may be named
+    # like the derived value it holds.
+    constants: dict[str, Any] = dict(scope["dtypes"])
+    for level in (manifest.constants, variant.constants, item.constants):
+        constants.update({name: evaluate(value, scope) for name, value in level.items()})
+    full = {**scope, **constants, "constants": constants}
+    inputs = {name: evaluate(value, full) for name, value in item.source.inputs.items()}
+    full["source"] = inputs
+    identity = item.id or f"pass_{index}"
+    return PreparedPass(
+        identity,
+        item.name or f"{request.op.id}.{variant.id}.{identity}",
+        item.template,
+        constants,
+        inputs,
+        tuple(_bind(request, binding, constants, full, scratch) for binding in _bindings(manifest, item)),
+        _grid(item.dispatch, full, manifest.registry.even_fold),
+        full,
+    )
+
+
+def _bindings(manifest: Manifest, item: Pass) -> list[Binding]:
+    return manifest.binding_sets[item.bindings] if isinstance(item.bindings, str) else item.bindings
+
+
+def _bind(
+    request: Request,
+    binding: Binding,
+    constants: Mapping[str, Any],
+    scope: Mapping[str, Any],
+    scratch: Mapping[str, TensorType],
+) -> Buffer | Uniform:
+    variable = binding.variable
+    if binding.struct is not None:
+        fields = [(f.name, f.type, _field(f, scope, variable)) for f in binding.struct.fields]
+        taken = {f.name for f in binding.struct.fields}
+        number = 0
+        while len(fields) % 4:
+            name = f"_pad{number}"
+            number += 1
+            if name not in taken:
+                fields.append((name, "u32", 0))
+        return Uniform(variable, binding.struct.name, tuple(fields))
+    element = str(_reference(binding.element_type, constants, scope, variable))
+    length = _reference(binding.length, constants, scope, variable)
+    if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
+        raise EvaluationError(f"binding {variable}: length {binding.length} is {length!r}; needed: an "
+                              "integer of at least 1")
+    names = [name for name in (binding.name, binding.role, binding.semantic) if name]
+    tensor = next((name for name in names if name in scratch), None)
+    in_scratch = tensor is not None
+    if tensor is None:
+        tensor = _tensor(request, [name for name in (binding.arg, *names) if name])
+    if tensor is None:
+        raise EvaluationError(f"binding {variable}: no tensor {' or '.join(names)} in this request")
+    return Buffer(variable, binding.buffer.type == "storage", element, length, tensor, in_scratch)
+
+
+def _tensor(request: Request, names: list[str]) -> str | None:
+    by_arg = {spec.arg: spec.role for spec in (*request.op.inputs, *request.op.outputs)}
+    for name in names:
+        for role in (by_arg.get(name), name):
+            if role in request.inputs or role in request.outputs:
+                return role
+    return None
+
+
+def _reference(
+    value: str | int | None, constants: Mapping[str, Any], scope: Mapping[str, Any], variable: str
+) -> Any:
+    if not isinstance(value, str) or not value.startswith("$"):
+        return value
+    name = value[1:]
+    found = constants.get(name, scope.get(name))
+    if found is None:
+        raise EvaluationError(f"binding {variable}: {value} names no constant")
+    return found
+
+
+_LIMITS = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1)}
+
+
+def _field(item: StructField, scope: Mapping[str, Any], variable: str) -> int | float:
+    if item.value is not None:
+        value = evaluate(item.value, scope)
+    elif item.name in scope["args"]:
+        value = scope["args"][item.name]
+    elif item.default is not None:
+        value = evaluate(item.default, scope)
+    elif item.required if item.required is not None else not item.internal:
+        raise EvaluationError(f"uniform {variable}.{item.name} has no value, argument or default")
+    else:
+        return 0
+    ok = isinstance(value, int | float) and not isinstance(value, bool)
+    if item.type == "f32":
+        ok = ok and value == value
+    else:
+        low, high = _LIMITS[item.type]
+        ok = ok and isinstance(value, int) and low <= value <= high
+    if not ok:
+        raise EvaluationError(f"uniform {variable}.{item.name} is {value!r}; needed: {item.type}")
+    return float(value) if item.type == "f32" else int(value)
+
+
+def _grid(dispatch: Dispatch, scope: Mapping[str, Any], even: bool) -> tuple[int, int, int]:
+    def count(value: str | int | None, name: str) -> int:
+        number = evaluate(value, scope)
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise EvaluationError(f"dispatch {name} ({value}) is {number!r}; needed: an integer of at least 0")
+        return number
+
+    if dispatch.workgroups is not None:
+        grid = fold(count(dispatch.workgroups, "workgroups"), even)
+    elif dispatch.threads is not None:
+        size = count(dispatch.workgroup_size, "workgroupSize")
+        if size == 0:
+            raise EvaluationError("dispatch workgroupSize is 0; needed: at least 1")
+        grid = fold(-(-count(dispatch.threads, "threads") // size), even)
+    else:
+        grid = (
+            count(dispatch.x, "x"),
+            count(1 if dispatch.y is None else dispatch.y, "y"),
+            count(1 if dispatch.z is None else dispatch.z, "z"),
+        )
+    for axis, groups in zip("xyz", grid, strict=True):
+        if groups > MAX_GRID:
+            raise EvaluationError(f"dispatch {axis} is {groups} workgroups; needed: at most {MAX_GRID}")
+    return grid
+
+
+def fold(groups: int, even: bool) -> tuple[int, int, int]:
+    """A grid of at least ``groups`` workgroups with no side over the limit.
+
+    The published rule fills rows of 65,535; an even fold launches fewer workgroups in excess.
+    """
+    rows = -(-groups // FOLD_WIDTH)
+    if even and rows > 1:
+        return (-(-groups // rows), rows, 1)
+    return (min(groups, FOLD_WIDTH), rows, 1)
+
+
+def _shape(value: str | list[int | str], scope: Mapping[str, Any]) -> tuple[int, ...]:
+    shape = evaluate(value, scope)
+    dims = shape if isinstance(shape, list | tuple) else [shape]
+    if not dims or not all(isinstance(d, int) and not isinstance(d, bool) and d >= 0 for d in dims):
+        raise EvaluationError(f"scratch shape {value} gives {shape!r}; needed: integers of at least 0")
+    return tuple(dims)
+
+
+def element_bytes(element: str) -> int:
+    """Bytes of one array element of a shader type: f16, f32, u32, i32, their atomics and vectors.
+
+    Raises:
+        EvaluationError: another type.
+    """
+    sizes = {scalar: size for size, scalar in STORAGE.values()}
+    plain = element.replace(" ", "").removeprefix("atomic<").rstrip(">")
+    width = 1
+    if plain.startswith("vec") and plain[3:4] in ("2", "3", "4"):
+        width = {"2": 2, "3": 4, "4": 4}[plain[3]]
+        plain = plain[5:]
+    if plain not in sizes:
+        raise EvaluationError(f"element type {element} has no known size")
+    return sizes[plain] * width

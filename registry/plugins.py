@@ -1,0 +1,176 @@
+"""Discovery: plugins are loaded one by one, a broken one is kept as a reason and never stops the others."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pluggy
+
+from .errors import PluginError, RegistryWarning
+from .hookspecs import API_VERSION, ENTRY_POINT_GROUP, Backend, Hooks, Reference
+
+OURS = "kernel-registry"
+HOOKS = ("registry_backends", "registry_manifests", "registry_references")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A plugin that did not load: its entry-point name, its distribution and the cause in one line."""
+
+    plugin: str
+    distribution: str
+    cause: str
+
+
+@dataclass
+class Plugins:
+    """What all plugins together bring."""
+
+    backends: dict[str, Backend] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    manifests: dict[str, Path] = field(default_factory=dict)
+    references: dict[str, Reference] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    name: str
+    distribution: str
+    load: Any
+
+
+def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plugins:
+    """Loads plugins from the entry points and the objects given; ours come first, then by name.
+
+    Raises:
+        PluginError: a plugin is broken, under ``REGISTRY_STRICT=1`` only.
+    """
+    found = Plugins()
+    strict = os.environ.get("REGISTRY_STRICT", "") not in ("", "0")
+    entries = _entry_points() if entry_points else []
+    entries += [_Entry(_name(plugin), "given directly", lambda plugin=plugin: plugin) for plugin in extra]
+    brought: list[tuple[_Entry, list[Backend]]] = []
+    for entry in entries:
+        try:
+            backends = _load(entry, found)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            cause = str(error) if isinstance(error, PluginError) else _one_line(error)
+            failure = Failure(entry.name, entry.distribution, cause)
+            found.failures.append(failure)
+            if strict:
+                raise PluginError(
+                    f"plugin {entry.name} of {entry.distribution}: {cause}",
+                    plugin=entry.name, distribution=entry.distribution,
+                ) from error
+            continue
+        brought.append((entry, backends))
+    _admit(brought, found)
+    for failure in found.failures:
+        warnings.warn(
+            f"plugin {failure.plugin} of {failure.distribution} did not load: {failure.cause}",
+            RegistryWarning, stacklevel=2,
+        )
+    return found
+
+
+def _entry_points() -> list[_Entry]:
+    """One entry per distinct (distribution, name): a distribution seen through two paths counts once."""
+    seen: dict[tuple[str, str], _Entry] = {}
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        distribution = point.dist.name if point.dist is not None else "unknown"
+        seen.setdefault((distribution, point.name), _Entry(point.name, distribution, point.load))
+    return sorted(seen.values(), key=lambda e: (e.distribution != OURS, e.name, e.distribution))
+
+
+def _load(entry: _Entry, found: Plugins) -> list[Backend]:
+    plugin = entry.load()
+    # A manager of its own for each plugin: pluggy checks the signatures, names the culprit, and one raising
+    # hook cannot hide what the others bring.
+    manager = pluggy.PluginManager("registry")
+    manager.add_hookspecs(Hooks)
+    _check_names(plugin, entry)
+    manager.register(plugin, name=entry.name)
+    manager.check_pending()
+    backends = [backend for batch in manager.hook.registry_backends() for backend in batch]
+    for backend in backends:
+        _check_backend(backend, entry)
+    folders = [Path(folder) for batch in manager.hook.registry_manifests() for folder in batch]
+    references: dict[str, Reference] = {}
+    for batch in manager.hook.registry_references():
+        references.update(_check_references(batch))
+    for folder in folders:
+        for file in sorted([*folder.glob("*/*.yaml"), *folder.glob("*/*.json")]):
+            found.manifests.setdefault(f"{file.parent.name}::{file.stem}", file)
+    for op, reference in references.items():
+        found.references.setdefault(op, reference)
+    return backends
+
+
+def _check_names(plugin: object, entry: _Entry) -> None:
+    known = set(HOOKS)
+    hooks = [name for name in dir(plugin) if name.startswith("registry_")]
+    marked = [name for name in hooks if hasattr(getattr(plugin, name, None), "registry_impl")]
+    wrong = [name for name in marked if name not in known]
+    if wrong:
+        raise PluginError(f"unknown hook {', '.join(wrong)}; hooks: {', '.join(HOOKS)}",
+                          plugin=entry.name, distribution=entry.distribution)
+    if not marked:
+        raise PluginError(f"it has no hook; needed: one of {', '.join(HOOKS)}, marked with hookimpl",
+                          plugin=entry.name, distribution=entry.distribution)
+
+
+def _check_backend(backend: object, entry: _Entry) -> None:
+    wrong = None
+    if not isinstance(backend, Backend):
+        wrong = f"registry_backends gave a {type(backend).__qualname__}; needed: registry.Backend"
+    elif not backend.name.isidentifier():
+        wrong = f"backend name {backend.name!r}; needed: a Python identifier"
+    elif backend.api_version != API_VERSION:
+        wrong = f"made for plugin interface {backend.api_version}; this is interface {API_VERSION}"
+    if wrong:
+        raise PluginError(wrong, plugin=entry.name, distribution=entry.distribution)
+
+
+def _check_references(batch: Any) -> Mapping[str, Reference]:
+    if not isinstance(batch, Mapping) or not all(callable(function) for function in batch.values()):
+        raise PluginError("registry_references gave no mapping of op ids to functions")
+    return batch
+
+
+def _admit(brought: list[tuple[_Entry, list[Backend]]], found: Plugins) -> None:
+    """Ours keep their names; of two strangers with one name neither comes in."""
+    claims: dict[str, list[_Entry]] = {}
+    for entry, backends in brought:
+        for backend in backends:
+            claims.setdefault(backend.name, []).append(entry)
+    for entry, backends in brought:
+        for backend in backends:
+            rivals = [other for other in claims[backend.name] if other is not entry]
+            ours = [other for other in rivals if other.distribution == OURS]
+            if rivals and entry.distribution != OURS:
+                owner = ours[0] if ours else rivals[0]
+                found.failures.append(Failure(
+                    entry.name, entry.distribution,
+                    f"backend name {backend.name!r} is also claimed by {owner.name} of {owner.distribution}",
+                ))
+                continue
+            found.backends.setdefault(backend.name, backend)
+            found.origins.setdefault(backend.name, entry.distribution)
+
+
+def _name(plugin: object) -> str:
+    return str(getattr(plugin, "__name__", type(plugin).__name__))
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -1,0 +1,137 @@
+"""The names an expression of a manifest can see, and the values derived from a request and a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .dtypes import STORAGE
+from .errors import ContractError
+from .expressions import EvaluationError, Features, evaluate, parse
+from .functions import FUNCTIONS, device_functions
+
+if TYPE_CHECKING:
+    from .manifest import Op, TensorSpec
+    from .request import Request, TensorType
+
+FOLD_WIDTH = 65535
+"""The most workgroups in one dimension of a grid that WebGPU promises."""
+
+NO_DEVICE: Mapping[str, Any] = {
+    "features": Features(()),
+    "wgslLanguageFeatures": Features(()),
+    "limits": {},
+    "adapterInfo": {},
+}
+"""What shapes are inferred on: they must not depend on the device."""
+
+
+def contract_scope(
+    op: Op,
+    tensors: Mapping[str, TensorType],
+    dtypes: Mapping[str, str],
+    attrs: Mapping[str, Any],
+    args: Mapping[str, Any],
+    device: Mapping[str, Any] = NO_DEVICE,
+) -> dict[str, Any]:
+    """The scope of a request before anything is derived. Tensors go by calling name and by role."""
+    shapes: dict[str, list[int]] = {}
+    tensor_dtypes: dict[str, str] = {}
+    specs = (*op.inputs, *op.outputs)
+    for spec in specs:
+        if spec.role in tensors:
+            shape = list(tensors[spec.role].shape)
+            for name in (spec.role, spec.arg):
+                shapes[name] = shape
+                tensor_dtypes[name] = tensors[spec.role].dtype
+    features = device["features"]
+    return {
+        **FUNCTIONS,
+        **device_functions(features),
+        "DISPATCH_FOLD_WIDTH": FOLD_WIDTH,
+        "device": device,
+        "attrs": attrs,
+        "args": args,
+        "present": {spec.arg: spec.role in tensors for spec in specs}
+        | {name: False for name in op.scalars},
+        "shapes": shapes,
+        "ranks": {name: len(shape) for name, shape in shapes.items()},
+        "tensorDtypes": tensor_dtypes,
+        "logicalDtypes": dict(dtypes),
+        "dtypes": {name: STORAGE[dtype][1] for name, dtype in dtypes.items()},
+        "tunables": op.manifest.tunables,
+        "constants": {},
+        "source": {},
+    }
+
+
+def request_scope(request: Request, device: Mapping[str, Any]) -> dict[str, Any]:
+    """The scope of a request on a device, with every derived value of the manifest.
+
+    Raises:
+        EvaluationError: a derived value cannot be computed; names it.
+    """
+    scope = contract_scope(
+        request.op, request.tensors, request.dtypes, request.attrs, request.args, device
+    )
+    return derive(request.op.manifest.derive, scope)
+
+
+def derive(entries: Mapping[str, Any], scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Adds derived values in order: each sees those before it.
+
+    Raises:
+        EvaluationError: names the entry that failed.
+    """
+    extended = dict(scope)
+    for name, value in entries.items():
+        try:
+            extended[name] = evaluate(value, extended)
+        except EvaluationError as error:
+            raise EvaluationError(f"derive {name} = {value}: {error}") from error
+    return extended
+
+
+def infer_shape(op: Op, spec: TensorSpec, scope: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of an output by its expression, with only those derived values that it needs.
+
+    Raises:
+        ContractError: the expression fails or gives no list of non-negative integers.
+    """
+    needed = _reachable(spec.shape, op.manifest.derive)
+    extended = dict(scope)
+    for name, value in op.manifest.derive.items():
+        if name in needed:
+            try:
+                extended[name] = evaluate(value, extended)
+            except EvaluationError:
+                continue  # then the shape fails too, if it really uses this value
+    try:
+        shape = evaluate(spec.shape, extended)
+    except EvaluationError as error:
+        raise ContractError(f"{op.id}: shape of {spec.role}: {error}", op=op.id) from error
+    if not isinstance(shape, list | tuple) or not all(
+        isinstance(dim, int) and not isinstance(dim, bool) and dim >= 0 for dim in shape
+    ):
+        raise ContractError(
+            f"{op.id}: shape of {spec.role} ({spec.shape}) gives {shape!r}; "
+            "needed: a list of integers of at least 0",
+            op=op.id,
+        )
+    return tuple(shape)
+
+
+def _reachable(value: Any, definitions: Mapping[str, Any]) -> set[str]:
+    found: set[str] = set()
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            fresh = (parse(item).names & definitions.keys()) - found
+            found |= fresh
+            pending += [definitions[name] for name in fresh]
+        elif isinstance(item, list):
+            pending += item
+        elif isinstance(item, dict):
+            pending += item.values()
+    return found

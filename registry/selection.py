@@ -1,0 +1,92 @@
+"""From a call to a decision: which backends are asked, what each offers, and what stands in the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .call import Call
+from .catalog import Catalog
+from .decide import Decision, Offer, Policy, Reason, decide
+from .errors import ContractError, suggestion
+from .hookspecs import Availability, Claim, Refusal
+from .request import Request
+
+
+def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> Decision:
+    """Asks the backends in order and decides.
+
+    Raises:
+        ContractError: an unknown backend, variant or device, or a device of another backend.
+    """
+    names, named = considered(catalog, call)
+    if call.variant is not None:
+        _check_variant(catalog, call, names)
+    software = named or call.variant is not None or call.op.package is not None
+    offers = (_offer(catalog, name, call, request, named) for name in names)
+    decision = decide(request, offers, replace(policy, accept_software=software))
+    device = next(iter(request.devices.values()), None)
+    if device and decision.backend and decision.backend != device.partition(":")[0]:
+        moved = f"moves {', '.join(request.devices)} from {device} through the host and the result back"
+        decision = replace(decision, notes=(moved,))
+    return decision
+
+
+def considered(catalog: Catalog, call: Call) -> tuple[tuple[str, ...], bool]:
+    """The backends to try, in order, and whether the user named them: then software adapters will do, and
+    tensors are moved to where they are needed."""
+    asked = (call.backend,) if isinstance(call.backend, str) else call.backend
+    names = None if asked is None else tuple(catalog.known(name) for name in asked)
+    if names == ():
+        raise ContractError("backend= names no backend")
+    if call.profile is not None:
+        given = tuple(catalog.known(name) for name in call.profile)
+        return tuple(name for name in names or given if name in given), False
+    if call.device is not None:
+        owner = catalog.split_device(call.device)[0]
+        if names is not None and owner not in names:
+            raise ContractError(f"device={call.device!r} belongs to backend {owner!r}, but "
+                                f"backend={call.backend!r} is asked for", op=call.op.id)
+        return (owner,), True
+    if names is not None:
+        return names, True
+    return catalog.order(), catalog.listed() is not None
+
+
+def availability(catalog: Catalog, name: str, call: Call) -> Availability:
+    """How a backend stands for a call: on this machine, or on the device that the call describes."""
+    if call.profile is not None:
+        return catalog.backend(name).imagine(call.profile[name])
+    here = catalog.availability(name, call.device)
+    return replace(here, hardware=True) if catalog.accepts_software(name) else here
+
+
+def _offer(catalog: Catalog, name: str, call: Call, request: Request, named: bool) -> Offer:
+    device = next(iter(request.devices.values()), None)
+    obstacle = None
+    if device is not None and device.partition(":")[0] != name and not named:
+        stay = "tensors stay on their device"
+        where = f"{next(iter(request.devices))} on {device}"
+        obstacle = Reason(stay, stay, where, f'backend="{name}" to move them through the host')
+    return Offer(name, availability(catalog, name, call), _claims(catalog, name, call), obstacle)
+
+
+def _claims(catalog: Catalog, name: str, call: Call) -> tuple[Claim | Refusal, ...]:
+    try:
+        claims = tuple(catalog.backend(name).claims(call.op))
+    except Exception as error:  # a stranger's plugin must not stop the others
+        return (Refusal("claims can be listed", f"{type(error).__name__}: {error}", "a working plugin"),)
+    if call.op.package is not None:  # a package runs its own kernels only
+        claims = tuple(c for c in claims if isinstance(c, Refusal) or c.variant in call.op.variants)
+    if call.variant is not None:
+        claims = tuple(c for c in claims if c.variant == call.variant)
+    return claims
+
+
+def _check_variant(catalog: Catalog, call: Call, names: tuple[str, ...]) -> None:
+    everything = replace(call, variant=None)
+    known = [c.variant for name in names for c in _claims(catalog, name, everything)]
+    if call.variant not in known:
+        raise ContractError(
+            f"{call.op.id}: no variant {call.variant!r}{suggestion(str(call.variant), known)}; "
+            f"variants: {', '.join(known) or 'none'}", op=call.op.id, argument="variant",
+        )

@@ -1,0 +1,58 @@
+"""Decisions, comparisons and inventories as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .comparison import HEADER, Report
+from .decide import Decision
+
+_VERDICT_STYLES = {"chosen": "bold green", "eligible": "green", "rejected": "red", "not tried": "dim"}
+
+
+WIDTH = 160
+"""Columns when the output is no terminal, so that a redirected table is not cut to 80."""
+
+
+def make_console(stderr: bool = False) -> Console:
+    """A console for tables: as wide as the terminal, or ``WIDTH`` when there is none."""
+    made = Console(highlight=False, stderr=stderr)
+    return made if made.is_terminal else Console(highlight=False, stderr=stderr, width=WIDTH)
+
+
+def table(title: str | None, header: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """A plain table; its cells are text, never markup."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
+                 show_edge=False, pad_edge=False)
+    for name in header:
+        made.add_column(name, overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return made
+
+
+def decision_table(decision: Decision) -> Table:
+    """Every candidate with its verdict and reason; the verdict is coloured."""
+    header = ("#", "backend", "variant", "verdict", "because", "found", "needed")
+    rows: list[Sequence[str | Text]] = [
+        (*row[:3], Text(row[3], style=_VERDICT_STYLES.get(row[3], "")), *row[4:])
+        for row in decision.table()
+    ]
+    made = table(str(decision.request), header, rows)
+    if decision.notes:
+        made.caption = "\n".join(f"note: {note}" for note in decision.notes)
+    return made
+
+
+def comparison_table(report: Report) -> Table:
+    """Every output of every backend and variant against the reference."""
+    rows: list[Sequence[str | Text]] = [
+        (*row[:3], Text(row[3], style="green" if row[3] == "ok" else "bold red"), *row[4:])
+        for row in report.table()
+    ]
+    return table(f"against {report.against}", HEADER, rows)

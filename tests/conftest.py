@@ -1,0 +1,74 @@
+"""What the tests share: fresh registries, the published seed manifests as packages, and a WebGPU adapter."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import registry_manifests
+import registry_numpy
+import registry_webgpu
+
+import registry
+from registry import Registry
+from registry.package import Handle
+
+ROOT = Path(__file__).parent.parent
+TEMPLATES = ROOT / "plugins/webgpu/registry_webgpu/templates"
+SEEDS = Path(os.environ.get("REGISTRY_SEEDS", ROOT / "../shared/seeds"))
+OPS = ("BiasAdd", "LayerNormalization", "SkipLayerNormalization")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own settings must not change results."""
+    for name in list(os.environ):
+        if name.startswith("REGISTRY_") and name != "REGISTRY_SEEDS":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def fresh() -> Registry:
+    """An isolated registry with the built-in plugins."""
+    return Registry([registry_manifests, registry_numpy, registry_webgpu], entry_points=False)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Registry:
+    """One registry with the built-in plugins for tests that change no settings: devices stay open."""
+    return Registry([registry_manifests, registry_numpy, registry_webgpu], entry_points=False)
+
+
+@pytest.fixture(scope="session")
+def webgpu(shared: Registry) -> Registry:
+    """The shared registry, where a WebGPU adapter is at hand."""
+    status = next(s for s in shared.backends() if s.name == "webgpu")
+    if not status.available:
+        pytest.skip(f"no WebGPU adapter: {status.because}: {status.found}")
+    return shared
+
+
+@pytest.fixture(scope="session")
+def seeds(shared: Registry, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Handle]:
+    """The published manifests, unmodified, each in a package folder beside our templates."""
+    if not SEEDS.is_dir():
+        pytest.skip(f"no seed manifests in {SEEDS} (set REGISTRY_SEEDS)")
+    handles = {}
+    for name in OPS:
+        folder = tmp_path_factory.mktemp(name)
+        shutil.copy(SEEDS / f"{name}.manifest.json", folder / "manifest.json")
+        for template in TEMPLATES.glob("*.jinja"):
+            shutil.copy(template, folder)
+        handles[name] = shared.load(folder)
+    return handles
+
+
+@pytest.fixture
+def default() -> Iterator[None]:
+    """The module's own registry, put back to its defaults afterwards."""
+    yield
+    registry.configure(backends=None, options={})
+    registry.refresh()
