@@ -1,7 +1,7 @@
 """How far a result is from the right answer, and whether that is near enough.
 
-The right answer is computed in float64 (:class:`Expected`) and compared element by element. NaN only
-matches NaN, nothing is broadcast, and every verdict says how much was really compared.
+The right answer is computed in float64 (:class:`Expected`) and compared element by element. NaN
+only matches NaN, nothing is broadcast, and every verdict says how much was really compared.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Verdict:
         compared: pairs of finite numbers compared; 0 for empty tensors.
         max_abs, max_rel, max_ulp: largest distances among them: absolute, relative to the right
             answer, and in units in the last place of the dtype.
-        worst: index of the element furthest beyond or nearest to its tolerance, None if all are equal.
+        worst: index of the element that takes most of its tolerance, None if none takes any.
         worst_actual, worst_expected: both numbers there.
         nan_actual, nan_expected, nan_matching: NaN on either side, and on both at one place.
         inf_actual, inf_expected, inf_matching: the same for infinities, matching with their sign.
@@ -78,12 +78,13 @@ class Verdict:
 def judge(actual: Array, expected: Expected, dtype: str, *, allow_dtype: bool = False) -> Verdict:
     """Whether ``actual`` is near enough to the right answer for a tensor of ``dtype``.
 
-    With t = 2e-6 (float64: 1e-12), an element passes when |actual - value| <= t * (floor + magnitude).
-    float16 and bfloat16 also pass within one unit in the last place of the correctly rounded value,
-    where infinity counts as one step above the largest finite number. In float32 and float64 an
-    infinity matches where the value rounds to it. NaN matches NaN and nothing else.
+    With t = 2e-6 (float64: 1e-12), an element passes when
+    |actual - value| <= t * (floor + magnitude), or when it is the correctly rounded value. float16
+    and bfloat16 also pass within one unit in the last place of that, where infinity counts as one
+    step above the largest finite number. In float32 and float64 an infinity matches where the value
+    rounds to it. NaN matches NaN and nothing else.
 
-    An ``actual`` of another dtype fails; with ``allow_dtype`` it is compared as ``dtype``, and noted.
+    An ``actual`` of another dtype fails; with ``allow_dtype`` it is taken as ``dtype`` and noted.
     """
     early, note = _form(actual, expected.value.shape, numpy_dtype(dtype), allow_dtype)
     if early is not None:
@@ -98,8 +99,8 @@ def judge_pair(actual: Array, other: Array, *, allow_dtype: bool = False) -> Ver
     """Whether two results agree, where no right answer is known. ``other`` counts as expected.
 
     Each may be off by the tolerance of :func:`judge`, so twice that is allowed between them, the
-    larger of the two for the magnitude and 1 for the floor of float32 and float64. Infinity only matches the same
-    infinity, NaN only NaN. Integers and booleans have to be equal.
+    larger of the two for the magnitude and 1 for the floor of float32 and float64. Infinity only
+    matches the same infinity, NaN only NaN. Integers and booleans have to be equal.
 
     Two dtypes are a failure; with ``allow_dtype`` the coarser of two floating-point dtypes is used
     for both, and noted.
@@ -223,7 +224,8 @@ def _verdict(
     with np.errstate(all="ignore"):
         error = np.where(finite, np.abs(wide - value), 0.0)
         relative = np.where(error > 0, error / np.abs(value), 0.0)
-        excess = np.where(error > 0, error / limit, 0.0)
+        # The correctly rounded value is right whatever the tolerance: denormals are that coarse.
+        excess = np.where((error > 0) & (distance > 0), error / limit, 0.0)
         if steps:
             excess = np.fmin(excess, distance / steps)
     rest = ~finite & ~(nan_actual & nan_expected) & ~inf_matching

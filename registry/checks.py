@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from .documents import step
 from .dtypes import STORAGE
 from .errors import ManifestError, suggestion
-from .functions import RESERVED
+from .families import MAX_VARIANTS
 from .manifest import Binding, Dispatch, Manifest, Op, Pass, Port, Variant, same_value
-from .names import (
-    Names,
-    check_derive,
-    check_value,
-    contract_names,
-    pass_names,
-    request_names,
-)
+from .names import Names, check_derive, check_value, contract_names, pass_names, request_names
+
+MAX_BINDINGS = 64
 
 _DOMAIN = re.compile(r"[a-z][a-z0-9]*(?:\.[A-Za-z][A-Za-z0-9_]*)*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = "a name of letters, digits and _, no digit first"
 _STABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
 
 
@@ -35,24 +31,25 @@ def check_manifest(manifest: Manifest) -> None:
     _check_args(manifest)
     _check_attributes(manifest)
     for name, bindings in manifest.binding_sets.items():
-        _check_bindings(bindings, manifest, f"$.bindingSets.{name}")
-    contract = contract_names(manifest)
-    request = request_names(manifest, contract)
-    _check_derive_names(manifest, manifest.derive, "$.derive")
+        _check_bindings(bindings, step("$.bindingSets", name))
+    op = Op(manifest, "")
+    contract = contract_names(op)
+    request = request_names(op, contract)
+    _identifiers(manifest.derive, "$.derive")
     derived = check_derive(manifest.derive, request, "$.derive")
-    _check_extensions(manifest, contract)
+    _check_extensions(op, contract)
     for index, port in enumerate(manifest.outputs):
         check_value(port.shape, derived, f"$.outputs[{index}].shape")
     check_value(manifest.constants, derived, "$.constants")
-    _check_variants(manifest, derived)
+    _check_variants(op, derived)
 
 
 def _check_header(manifest: Manifest) -> None:
     _match(_DOMAIN, manifest.domain, "$.domain", "a domain such as ai.onnx")
-    _match(_IDENTIFIER, manifest.name, "$.name", "a name of letters, digits and _")
+    _match(_IDENTIFIER, manifest.name, "$.name", _NAME)
     for variable, dtypes in manifest.type_constraints.items():
         path = step("$.typeConstraints", variable)
-        _match(_IDENTIFIER, variable, path, "a name of letters, digits and _")
+        _match(_IDENTIFIER, variable, path, _NAME)
         _not_empty(dtypes, path)
         for index, dtype in enumerate(dtypes):
             _known(dtype, STORAGE, "dtype", step(path, index))
@@ -65,7 +62,7 @@ def _check_header(manifest: Manifest) -> None:
 
 
 def _check_port(port: Port, manifest: Manifest, path: str) -> None:
-    _match(_IDENTIFIER, port.role, f"{path}.role", "a name of letters, digits and _")
+    _match(_IDENTIFIER, port.role, f"{path}.role", _NAME)
     if port.dtype is not None:
         known = (*manifest.type_constraints, *STORAGE)
         _known(port.dtype, known, "dtype or type variable", f"{path}.dtype")
@@ -118,34 +115,23 @@ def _check_attributes(manifest: Manifest) -> None:
             _refuse(f"the default {default!r}", f"one of {values}", step("$.attributes", name))
 
 
-def _check_derive_names(manifest: Manifest, entries: Mapping[str, Any], path: str) -> None:
-    _identifiers(entries, path)
-    for name in entries:
-        if name in RESERVED or name in manifest.type_constraints:
-            what = "a type variable" if name in manifest.type_constraints else "a word of the language"
-            _refuse(f"the name {name!r}", f"another name; this is {what}", step(path, name))
-
-
-def _check_extensions(manifest: Manifest, contract: Names) -> None:
-    op = Op(manifest, "")
-    arguments = (
-        *(name for spec in op.inputs for name in (spec.role, spec.arg)),
-        *op.scalars,
-        *op.attribute_names,
-    )
-    for index, rule in enumerate(manifest.registry.contract):
+def _check_extensions(op: Op, contract: Names) -> None:
+    arguments = (*_tensor_names(op), *op.scalars, *op.attribute_names)
+    for index, rule in enumerate(op.manifest.registry.contract):
         path = f"$.registry.contract[{index}]"
-        _known(rule.argument, arguments, "input, argument or attribute", f"{path}.argument")
+        _known(rule.argument, arguments, "tensor, argument or attribute", f"{path}.argument")
         check_value(rule.rule, contract, f"{path}.rule")
-    check_value(manifest.registry.bytes_moved, contract, "$.registry.bytesMoved")
+    check_value(op.manifest.registry.bytes_moved, contract, "$.registry.bytesMoved")
 
 
-def _check_variants(manifest: Manifest, derived: Names) -> None:
-    _not_empty(manifest.variants, "$.variants")
-    for index, variant in enumerate(manifest.variants):
+def _check_variants(op: Op, derived: Names) -> None:
+    variants = op.manifest.variants
+    _not_empty(variants, "$.variants")
+    _at_most(MAX_VARIANTS, variants, "variants", "$.variants")
+    for index, variant in enumerate(variants):
         _match(_STABLE, variant.id, f"$.variants[{index}].id", "letters, digits and _")
-    _unique([variant.id for variant in manifest.variants], "id", "$.variants", ".id")
-    for index, variant in enumerate(manifest.variants):
+    _unique([variant.id for variant in variants], "id", "$.variants", ".id")
+    for index, variant in enumerate(variants):
         path = f"$.variants[{index}]"
         for key, clauses in (("when", variant.when), ("demoteWhen", variant.demote_when)):
             if clauses is not None:
@@ -153,22 +139,21 @@ def _check_variants(manifest: Manifest, derived: Names) -> None:
                 for number, clause in enumerate(clauses):
                     _not_empty(clause.strip(), f"{path}.{key}[{number}]")
                 check_value(clauses, derived, f"{path}.{key}")
-        _check_variant(variant, manifest, derived, path)
+        _check_variant(variant, op, derived, path)
 
 
-def _check_variant(variant: Variant, manifest: Manifest, derived: Names, path: str) -> None:
+def _check_variant(variant: Variant, op: Op, derived: Names, path: str) -> None:
     _identifiers(variant.tunables, f"{path}.tunables")
     _identifiers(variant.constants, f"{path}.constants")
-    _check_derive_names(manifest, variant.derive, f"{path}.derive")
-    names = check_derive(
-        variant.derive, derived.plus(tunables=variant.tunables), f"{path}.derive"
-    )
+    _identifiers(variant.derive, f"{path}.derive")
+    tuned = derived.plus(tunables=variant.tunables)
+    names = check_derive(variant.derive, tuned, f"{path}.derive")
     check_value(variant.constants, names, f"{path}.constants")
-    tensors = _tensor_names(manifest)
+    tensors = _tensor_names(op)
     _unique([scratch.id for scratch in variant.intermediates], "id", f"{path}.intermediates", ".id")
     for number, scratch in enumerate(variant.intermediates):
         where = f"{path}.intermediates[{number}]"
-        _match(_IDENTIFIER, scratch.id, f"{where}.id", "a name of letters, digits and _")
+        _match(_IDENTIFIER, scratch.id, f"{where}.id", _NAME)
         if scratch.id in tensors:
             _refuse(f"the id {scratch.id!r}", "a name that is no tensor's", f"{where}.id")
         dtypes = [dtype for dtype in STORAGE if dtype != "int64"]
@@ -177,12 +162,10 @@ def _check_variant(variant: Variant, manifest: Manifest, derived: Names, path: s
     _not_empty(variant.passes, f"{path}.passes")
     _unique([item.id for item in variant.passes], "id", f"{path}.passes", ".id")
     for number, item in enumerate(variant.passes):
-        _check_pass(item, variant, manifest, names, f"{path}.passes[{number}]")
+        _check_pass(item, variant, op, names, f"{path}.passes[{number}]")
 
 
-def _check_pass(
-    item: Pass, variant: Variant, manifest: Manifest, names: Names, path: str
-) -> None:
+def _check_pass(item: Pass, variant: Variant, op: Op, names: Names, path: str) -> None:
     shaders = {name for name in (item.shader, item.source.shader) if name}
     if len(shaders) != 1:
         found = " and ".join(sorted(shaders)) or "none"
@@ -193,18 +176,19 @@ def _check_pass(
         _refuse(repr(width), needed, f"{path}.subgroupCollectivesWidth")
     _identifiers(item.constants, f"{path}.constants")
     check_value(item.constants, names, f"{path}.constants")
-    inner = pass_names(names, manifest, variant, item)
+    inner = pass_names(names, op, variant, item)
     check_value(item.source.inputs, inner, f"{path}.source.inputs")
     full = inner.plus(source=item.source.inputs)
     if isinstance(item.bindings, str):
-        _known(item.bindings, manifest.binding_sets, "binding set", f"{path}.bindings")
-        bindings, where = manifest.binding_sets[item.bindings], f"$.bindingSets.{item.bindings}"
+        sets = op.manifest.binding_sets
+        _known(item.bindings, sets, "binding set", f"{path}.bindings")
+        bindings, where = sets[item.bindings], step("$.bindingSets", item.bindings)
     else:
         bindings, where = item.bindings, f"{path}.bindings"
-        _check_bindings(bindings, manifest, where)
-    scratch = [buffer.id for buffer in variant.intermediates]
+        _check_bindings(bindings, where)
+    tensors = [*_tensor_names(op), *(buffer.id for buffer in variant.intermediates)]
     for index, binding in enumerate(bindings):
-        _check_binding_use(binding, manifest, scratch, full, f"{where}[{index}]")
+        _check_binding_use(binding, tensors, full, f"{where}[{index}]")
     _check_dispatch(item.dispatch, full, f"{path}.dispatch")
     check_value(item.profile, full, f"{path}.profile")
     variables = [binding.variable for binding in bindings]
@@ -213,11 +197,12 @@ def _check_pass(
             _known(variable, variables, "binding", f"{path}.viewAlias[{index}].{key}")
 
 
-def _check_bindings(bindings: Sequence[Binding], manifest: Manifest, path: str) -> None:
+def _check_bindings(bindings: Sequence[Binding], path: str) -> None:
     _not_empty(bindings, path)
+    _at_most(MAX_BINDINGS, bindings, "bindings", path)
     for index, binding in enumerate(bindings):
         where = f"{path}[{index}]"
-        _match(_IDENTIFIER, binding.variable, f"{where}.name", "a name of letters, digits and _")
+        _match(_IDENTIFIER, binding.variable, f"{where}.name", _NAME)
         uniform = binding.buffer.type == "uniform"
         if uniform and binding.struct is None:
             _refuse("a uniform without struct", "struct: {name, fields}", where)
@@ -231,17 +216,15 @@ def _check_bindings(bindings: Sequence[Binding], manifest: Manifest, path: str) 
             _refuse(f"length {binding.length}", "at least 1", f"{where}.length")
         if binding.struct is not None:
             fields = [field.name for field in binding.struct.fields]
-            _match(_IDENTIFIER, binding.struct.name, f"{where}.struct.name", "an identifier")
+            _match(_IDENTIFIER, binding.struct.name, f"{where}.struct.name", _NAME)
             _not_empty(fields, f"{where}.struct.fields")
             _unique(fields, "field", f"{where}.struct.fields", ".name")
             for number, name in enumerate(fields):
-                _match(_IDENTIFIER, name, f"{where}.struct.fields[{number}].name", "an identifier")
+                _match(_IDENTIFIER, name, f"{where}.struct.fields[{number}].name", _NAME)
     _unique([binding.variable for binding in bindings], "binding", path, ".name")
 
 
-def _check_binding_use(
-    binding: Binding, manifest: Manifest, scratch: Sequence[str], names: Names, path: str
-) -> None:
+def _check_binding_use(binding: Binding, tensors: Sequence[str], names: Names, path: str) -> None:
     """Checks a binding in a pass: the tensor behind it, references to constants, uniform values."""
     if binding.struct is not None:
         for number, item in enumerate(binding.struct.fields):
@@ -249,7 +232,6 @@ def _check_binding_use(
             check_value(item.value, names, f"{where}.value")
             check_value(item.default, names, f"{where}.default")
         return
-    tensors = [*_tensor_names(manifest), *scratch]
     ways = [name for name in (binding.arg, binding.name, binding.role, binding.semantic) if name]
     if not any(way in tensors for way in ways):
         _known(ways[0], tensors, "tensor", f"{path}.{'arg' if binding.arg else 'name'}")
@@ -276,14 +258,13 @@ def _check_dispatch(dispatch: Dispatch, names: Names, path: str) -> None:
         check_value(value, names, f"{path}.{key}")
 
 
-def _tensor_names(manifest: Manifest) -> list[str]:
-    op = Op(manifest, "")
+def _tensor_names(op: Op) -> list[str]:
     return [name for spec in (*op.inputs, *op.outputs) for name in (spec.arg, spec.role)]
 
 
 def _identifiers(names: Iterable[str], path: str) -> None:
     for name in names:
-        _match(_IDENTIFIER, name, step(path, name), "a name of letters, digits and _")
+        _match(_IDENTIFIER, name, step(path, name), _NAME)
 
 
 def _match(pattern: re.Pattern[str], text: str, path: str, needed: str) -> None:
@@ -304,6 +285,11 @@ def _or(names: Sequence[str]) -> str:
 def _not_empty(value: Any, path: str) -> None:
     if not value:
         _refuse(f"nothing ({value!r})", "at least one entry, or leave the key out", path)
+
+
+def _at_most(limit: int, items: Sequence[Any], what: str, path: str) -> None:
+    if len(items) > limit:
+        _refuse(f"{len(items)} {what}", f"at most {limit}", path)
 
 
 def _unique(names: Sequence[str], what: str, path: str, tail: str, skip: int = 0) -> None:

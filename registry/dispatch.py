@@ -98,7 +98,10 @@ class Registry:
             NoPlanError: no candidate accepts the request; the message has every reason.
             BackendError: a backend failed while running, or the variant that was named while preparing.
         """
-        key = (op, _signature(tensors, self.catalog), _signature(named, self.catalog))
+        try:
+            key = (op, _signature(tensors, self.catalog), _signature(named, self.catalog))
+        except ContractError:
+            return self._plan(parse_call(self.op(op), tensors, named))  # raises it by the argument's name
         with self._lock:
             plan = self._memo.get(key)
             if plan is not None:
@@ -250,7 +253,8 @@ class Registry:
             row = decision.require()
             assert row.claim is not None
             backend = self.catalog.backend(row.backend)
-            options = self.catalog.options(row.backend, call.device)
+            at = call.device or next((d for d in request.devices.values() if self.catalog.at(d) is backend), None)
+            options = self.catalog.options(row.backend, at)
             try:
                 executable = None if request.empty else backend.prepare(request, row.claim, options)
             except Exception as error:  # whatever a backend raises becomes the reason against its claim

@@ -1,7 +1,7 @@
 """Text to plain data: YAML or JSON from untrusted hands, with bounds on what it may cost.
 
-YAML is read with the scalars of YAML 1.2's core schema (``1e-5`` is a number, ``no`` and dates are text,
-``010`` is ten), no tags and no merge keys. In both formats a key given twice is an error.
+YAML is read with the scalars of YAML 1.2's core schema (``1e-5`` is a number, ``no`` and dates are
+text, ``010`` is ten), no tags and no merge keys. In both formats a key given twice is an error.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ Format = Literal["yaml", "json"]
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
-MAX_NODES = 50_000  # with every alias written out; a text counts one more per 256 characters
+MAX_NODES = 20_000  # with every alias written out; a text counts one more per 256 characters
 
 # Names every JavaScript object has: an expression must never find anything behind them.
-_DANGEROUS = frozenset(
-    "constructor __defineGetter__ __defineSetter__ hasOwnProperty __lookupGetter__ __lookupSetter__ "
-    "isPrototypeOf propertyIsEnumerable toString valueOf __proto__ toLocaleString".split()
-)
+_DANGEROUS = frozenset({
+    "constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString",
+    "toString", "valueOf", "__defineGetter__", "__defineSetter__", "__lookupGetter__",
+    "__lookupSetter__", "__proto__",
+})  # fmt: skip
 _PLAIN_KEY = re.compile(r"[\w$-]+")
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
 _NULL = re.compile(r"|~|null|Null|NULL")
@@ -41,8 +42,8 @@ def read_document(text: str, form: Format) -> Any:
     """The document as dicts, lists and scalars, without ``$comment`` keys; numbers are finite.
 
     Raises:
-        ManifestError: malformed, a key twice, a forbidden key, too large or too deep; has the path, and
-            the message the line where it is known.
+        ManifestError: malformed, a key twice, a forbidden key, too large or too deep; has the path,
+            and the message the line, where they are known.
     """
     if len(text) > MAX_BYTES:
         raise ManifestError(f"{len(text)} characters; needed: at most {MAX_BYTES}")
@@ -98,7 +99,7 @@ def _clean(value: Any, path: str) -> Any:
             raise ManifestError(f"the key {key!r} is reserved; choose another name", path=where)
         if key in ("use", "$use"):
             raise ManifestError(
-                f"the key {key!r} marks a fragment that was to be filled in when the file was packed",
+                f"the key {key!r} marks a fragment that packing the file should have filled in",
                 path=where,
             )
         if key != "$comment":
@@ -138,6 +139,7 @@ class _YamlReader:
             return self._anchors[event.anchor]
         if event.tag is not None:
             self._refuse(event, f"the tag {event.tag} is not allowed; needed: no tags", path)
+        value: Any
         if isinstance(event, yaml.ScalarEvent):
             value = self._scalar(event.value) if event.implicit[0] else event.value
         elif isinstance(event, yaml.SequenceStartEvent):

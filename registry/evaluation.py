@@ -18,24 +18,26 @@ from .filters import FILTERS, TESTS
 from .members import item, member, part
 from .operators import (
     add,
+    boolean_power,
     concatenate,
     contains,
     divide,
     equal,
     floor_divide,
+    join,
     multiply,
     power,
+    refuse,
     remainder,
+    signed,
     subtract,
 )
 from .syntax import BINARIES, COMPARISONS, KEYWORDS, asked_name, unparse
 from .values import (
     LIST,
-    NUMBER,
     OBJECT,
     UNDEFINED,
     EvaluationError,
-    bounded,
     describe,
     is_number,
     retag,
@@ -159,7 +161,7 @@ def _numeric(
 ) -> Run:
     """A binary operator on two numbers; ``+`` and ``**`` take other kinds too."""
     left, right = build(first), build(second)
-    otherwise = _OTHERWISE.get(symbol) or partial(_refuse, symbol)
+    otherwise = _OTHERWISE.get(symbol) or partial(refuse, symbol)
 
     def run(scope: Scope) -> Any:
         a, b = left(scope), right(scope)
@@ -169,26 +171,6 @@ def _numeric(
             raise _failure(node, error) from None
 
     return run
-
-
-def _refuse(symbol: str, a: Any, b: Any) -> Any:
-    raise EvaluationError(f"{symbol!r} needs two numbers, found {describe(a)} and {describe(b)}")
-
-
-def _join(a: Any, b: Any) -> Any:
-    if isinstance(a, str) or isinstance(b, str):
-        return concatenate(a, b)
-    if isinstance(a, LIST) and isinstance(b, LIST):
-        return bounded([*a, *b])
-    raise EvaluationError(
-        f"'+' needs two numbers, two lists or a text, found {describe(a)} and {describe(b)}"
-    )
-
-
-def _boolean_power(a: Any, b: Any) -> Any:
-    if isinstance(a, NUMBER) and isinstance(b, NUMBER):
-        return power(a, b)
-    return _refuse("**", a, b)
 
 
 def _arithmetic(node: nodes.BinExpr) -> Run:
@@ -201,14 +183,8 @@ def _concat(node: nodes.Concat) -> Run:
 
 
 def _sign(node: nodes.Neg | nodes.Pos) -> Run:
-    factor = -1 if isinstance(node, nodes.Neg) else 1
-
-    def apply(value: Any) -> Any:
-        if not isinstance(value, NUMBER):
-            raise EvaluationError(f"a sign needs a number, found {describe(value)}")
-        return value * factor
-
-    return _guarded(node, apply, build(node.node))
+    sign = -1 if isinstance(node, nodes.Neg) else 1
+    return _guarded(node, partial(signed, sign), build(node.node))
 
 
 def _getattr(node: nodes.Getattr) -> Run:
@@ -323,7 +299,7 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "%": remainder,
     "**": power,
 }
-_OTHERWISE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {"+": _join, "**": _boolean_power}
+_OTHERWISE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {"+": join, "**": boolean_power}
 _BUILDERS: Final[Mapping[type[nodes.Node], Callable[[Any], Run]]] = {
     nodes.Const: _const,
     nodes.Name: _name,

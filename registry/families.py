@@ -10,9 +10,10 @@ A family is a member of ``variants``. It lists its cases as records::
           priority: "{priority}"
           when: ["present.b == {bias}"]
 
-or spans them by two axes, each a list of scalars or of records with a ``$key``; ``exclude`` drops some
-combinations and ``cases`` adds to some. A text that is exactly ``{name}`` becomes the value itself (null
-deletes the key it stands for, a list inside a list is spliced); inside a longer text it must be a scalar.
+or spans them by two axes, each a list of scalars or of records with a ``$key``; ``exclude`` drops
+some combinations and ``cases`` adds values to some. A text that is exactly ``{name}`` becomes the
+value itself (null deletes the key it stands for, a list inside a list is spliced); inside a longer
+text the value must be a scalar.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .errors import ManifestError, suggestion
 MAX_VARIANTS = 512
 MAX_TEXT = 256  # characters of a value inserted into a longer text
 
-_KEYS = ("cases", "axes", "exclude", "variants", "description")
+KEYS = ("cases", "axes", "exclude", "variants", "description")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 Case = dict[str, Any]
@@ -64,10 +65,10 @@ def expand_families(variants: list[Any]) -> tuple[list[Any], list[str]]:
 
 def _check_keys(family: Mapping[str, Any], path: str) -> None:
     for key in family:
-        if key not in _KEYS:
+        if key not in KEYS:
             raise ManifestError(
-                f"unknown key {key!r} in a family{suggestion(key, _KEYS)}; "
-                f"allowed: {', '.join(_KEYS)}",
+                f"unknown key {key!r} in a family{suggestion(key, KEYS)}; "
+                f"allowed: {', '.join(KEYS)}",
                 path=step(path, key),
             )
 

@@ -1,4 +1,4 @@
-"""Loads manifests: a file to a checked ``Op``. Imports yaml and msgspec: import this module lazily."""
+"""Loads manifests: a file to a checked ``Op``. Imports yaml and msgspec, so import it lazily."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def parse_manifest(text: str, file: str, format: Format) -> Manifest:
     """The manifest in a text; ``file`` names its source in errors.
 
     Raises:
-        ManifestError: malformed text, unknown or missing keys, values of a wrong type, or a manifest that
-            contradicts itself. The path is that of the document as written, families included.
+        ManifestError: malformed text, unknown or missing keys, values of a wrong type, a manifest
+            that contradicts itself. The path is that of the document as written, with families.
     """
     origins: list[str] = []
     variants: list[Any] = []
@@ -136,7 +136,7 @@ def _refuse(document: dict[str, Any], message: str) -> NoReturn:
 
 
 def _pin(document: Any, message: str, steps: Steps) -> Steps:
-    """msgspec does not tell which key of a map is wrong: the one which, left alone, gives the same error."""
+    """Finds the keys msgspec does not tell: the one which, left alone, gives the same error."""
     for position, item in enumerate(steps):
         if item is not None:
             continue

@@ -1,8 +1,7 @@
 """A manifest as records: one struct per kind of object in the file, immutable, checked by type.
 
-The field names of the file are camelCase; here they are snake_case. The JSON Schema of these structs is
-what editors use to complete and check a manifest. Expressions stay text here; `registry.expressions`
-parses them once.
+The field names of the file are camelCase; here they are snake_case. Expressions stay text here;
+`registry.expressions` parses them once.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class AttributeConstraint(Record, frozen=True):
 
 
 def same_value(a: object, b: object) -> bool:
-    """Whether two attribute values are the same: numbers after rounding to float32, as ONNX stores them."""
+    """Whether two attribute values are the same; numbers are, when their float32 roundings are."""
     if isinstance(a, int | float) and isinstance(b, int | float) and bool not in (type(a), type(b)):
         return c_float(a).value == c_float(b).value
     return type(a) is type(b) and a == b
@@ -122,7 +121,7 @@ class Source(Record, frozen=True):
 
 
 class Dispatch(Record, frozen=True):
-    """The grid: ``x, y, z`` as they are; or ``workgroups``, or ``threads`` by ``workgroupSize``, folded."""
+    """The grid: ``x, y, z``; or folded, ``workgroups``, or ``threads`` by ``workgroupSize``."""
 
     x: str | int | None = None
     y: str | int | None = None
@@ -233,7 +232,7 @@ class Manifest(Record, frozen=True):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor of an op: its ONNX name (``role``), its calling name (``arg``) and what it may be."""
+    """A tensor of an op: ONNX name (``role``), calling name (``arg``) and what it may be."""
 
     role: str
     arg: str
@@ -281,7 +280,7 @@ class Op:
 
     @cached_property
     def attributes(self) -> Mapping[str, Any]:
-        """Attribute defaults; an attribute without one is absent here but in ``attribute_names``."""
+        """Defaults of attributes; ``attribute_names`` has those without one, too."""
         return self.manifest.attributes
 
     @cached_property
@@ -295,7 +294,7 @@ class Op:
         return {variant.id: variant for variant in self.manifest.variants}
 
     def allowed_dtypes(self, dtype: str | None) -> tuple[str, ...]:
-        """What a port's ``dtype`` admits: the constraint of a type variable, or the dtype itself; () is any."""
+        """The dtypes a port's ``dtype`` (a type variable or a dtype) admits; () is any."""
         if dtype is None:
             return ()
         constraints = self.manifest.type_constraints
@@ -314,27 +313,3 @@ def _tensors(manifest: Manifest, ports: list[Port]) -> tuple[TensorSpec, ...]:
             TensorSpec(port.role, name, port.dtype, required, port.shape, port.description)
         )
     return tuple(specs)
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a manifest, families of variants included."""
-    schema = msgspec.json.schema(Manifest)
-    definitions = schema["$defs"]
-    definitions["Family"] = {
-        "title": "Family",
-        "description": "Variants written once and expanded for each case.",
-        "type": "object",
-        "properties": {
-            "cases": {"type": "array", "items": {"type": "object"}},
-            "axes": {"type": "object"},
-            "exclude": {"type": "array", "items": {"type": "object"}},
-            "variants": {"type": "array", "items": {"type": "object"}},
-            "description": {"type": "string"},
-        },
-        "required": ["variants"],
-        "additionalProperties": False,
-    }
-    definitions["Manifest"]["properties"]["variants"]["items"] = {
-        "anyOf": [{"$ref": "#/$defs/Variant"}, {"$ref": "#/$defs/Family"}]
-    }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

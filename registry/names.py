@@ -1,4 +1,4 @@
-"""Which names an expression may use where: every name of a manifest is checked before anything runs."""
+"""Which names an expression may use where: all are checked when a manifest is loaded."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from .documents import step
 from .dtypes import STORAGE
 from .errors import ManifestError, suggestion
 from .expressions import parse
-from .functions import FUNCTIONS, device_functions
+from .functions import FUNCTIONS, RESERVED, device_functions
 from .manifest import Manifest, Op, Pass, Variant
 from .members import OBJECT_METHODS
 from .values import Features
 
 HELPERS = frozenset({*FUNCTIONS, *device_functions(Features())})
-_REQUEST = ("shapes", "ranks", "tensorDtypes", "dtypes", "logicalDtypes", "present", "attrs", "args")
 _DEVICE = ("device", "tunables", "DISPATCH_FOLD_WIDTH")
 
 
@@ -24,9 +23,9 @@ _DEVICE = ("device", "tunables", "DISPATCH_FOLD_WIDTH")
 class Names:
     """The names in scope at one place.
 
-    ``known`` are the manifest's own and the namespaces, besides the helper functions; ``members`` lists
-    what a namespace holds, as far as the manifest tells; ``elsewhere`` says of a name that exists, but
-    not here, why not.
+    ``known`` are the manifest's own and the namespaces, besides the helper functions; ``members``
+    lists what a namespace holds, as far as the manifest tells; ``elsewhere`` says of a name that
+    exists, but not here, why not.
     """
 
     known: frozenset[str]
@@ -34,20 +33,16 @@ class Names:
     elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     def plus(self, *names: str, **members: Iterable[str]) -> Names:
-        """These names and some more; a namespace given by keyword becomes known with its members."""
-        return replace(
-            self,
-            known=self.known | {*names, *members},
-            members={
-                **self.members,
-                **{name: self.members.get(name, frozenset()) | {*new} for name, new in members.items()},
-            },
-        )
+        """These names and some more; a keyword adds a namespace, or members to it."""
+        grown = dict(self.members)
+        for name, new in members.items():
+            grown[name] = grown.get(name, frozenset()) | {*new}
+        return replace(self, known=self.known | {*names, *members}, members=grown)
 
 
-def contract_names(manifest: Manifest) -> Names:
+def contract_names(op: Op) -> Names:
     """What rules of the contract see: the request, without device or derived values."""
-    op = Op(manifest, "")
+    manifest = op.manifest
     tensors = (*op.inputs, *op.outputs)
     named = {name for spec in tensors for name in (spec.role, spec.arg)}
     dtypes = {*manifest.type_constraints, *(s.dtype for s in tensors if s.dtype in STORAGE)}
@@ -71,7 +66,8 @@ def contract_names(manifest: Manifest) -> Names:
         },
         **dict.fromkeys(manifest.derive, "a derived value, which this place does not see"),
     }
-    return Names(frozenset(_REQUEST), {k: frozenset(v) for k, v in members.items()}, elsewhere)
+    known = {name: frozenset(new) for name, new in members.items()}
+    return Names(frozenset(known), known, elsewhere)
 
 
 def _all_constants(manifest: Manifest) -> Iterable[Mapping[str, Any]]:
@@ -81,26 +77,33 @@ def _all_constants(manifest: Manifest) -> Iterable[Mapping[str, Any]]:
         yield from (item.constants for item in variant.passes)
 
 
-def request_names(manifest: Manifest, contract: Names) -> Names:
+def request_names(op: Op, contract: Names) -> Names:
     """What manifest-level derived values see, before the first of them."""
-    return contract.plus(*_DEVICE, tunables=manifest.tunables)
+    return contract.plus(*_DEVICE, tunables=op.manifest.tunables)
 
 
-def pass_names(names: Names, manifest: Manifest, variant: Variant, item: Pass) -> Names:
+def pass_names(names: Names, op: Op, variant: Variant, item: Pass) -> Names:
     """What source inputs see: constants and type variables too, bare and as ``constants.NAME``."""
     constants = {*names.members["dtypes"]}
-    for level in (manifest.constants, variant.constants, item.constants):
+    for level in (op.manifest.constants, variant.constants, item.constants):
         constants |= level.keys()
     return names.plus(*constants, constants=constants)
 
 
 def check_derive(entries: Mapping[str, Any], names: Names, path: str) -> Names:
-    """Checks derived values in order, each seeing those before it; returns the names with all of them."""
-    for name in entries:
-        reason = "derived later; a derived value sees those before it"
-        names = replace(names, elsewhere={**names.elsewhere, name: reason})
+    """Checks derived values in order, each seeing those before it; returns the names with them all.
+
+    Raises:
+        ManifestError: a name is reserved, or an expression is wrong.
+    """
+    later = dict.fromkeys(entries, "derived later; a derived value sees those before it")
+    names = replace(names, elsewhere={**names.elsewhere, **later})
     for name, value in entries.items():
-        check_value(value, names, step(path, name))
+        where = step(path, name)
+        if name in RESERVED or name in names.members["dtypes"]:
+            reason = f"{name!r} is a word of the language or a type variable; choose another name"
+            raise ManifestError(reason, path=where)
+        check_value(value, names, where)
         names = names.plus(name)
     return names
 
@@ -132,8 +135,8 @@ def _check_expression(text: str, names: Names, path: str) -> None:
         own = sorted(names.known - {*names.members})
         raise ManifestError(
             f"{'; '.join(hints)}, in {text!r}. Known here: {', '.join(own) or 'no own names'}; "
-            f"namespaces {', '.join(sorted(names.members))}; functions {', '.join(sorted(HELPERS))}. "
-            "A text inside an expression needs its own quotes.",
+            f"namespaces {', '.join(sorted(names.members))}; "
+            f"functions {', '.join(sorted(HELPERS))}. Text inside an expression needs quotes.",
             path=path,
         )
     for root, member in sorted(expression.members):

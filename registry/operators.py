@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from .values import (
     LIST,
+    NUMBER,
     OBJECT,
     UNDEFINED,
     EvaluationError,
@@ -81,6 +81,42 @@ def power(left: Number, right: Number) -> Number:
         raise EvaluationError("the power is no finite number")
     whole = isinstance(left, int) and isinstance(right, int) and right >= 0
     return int(result) if whole else result
+
+
+def boolean_power(left: Any, right: Any) -> Number:
+    """``left ** right`` where a side is a boolean, which counts as 0 or 1."""
+    if isinstance(left, NUMBER) and isinstance(right, NUMBER):
+        return power(left, right)
+    refuse("**", left, right)
+
+
+def signed(sign: int, value: Any) -> Number:
+    """``-value`` or ``+value`` of a number or a boolean."""
+    if not isinstance(value, NUMBER):
+        raise EvaluationError(f"a sign needs a number, found {describe(value)}")
+    return value * sign
+
+
+def refuse(symbol: str, left: Any, right: Any) -> NoReturn:
+    """Raises EvaluationError: the operands of an arithmetic operator are not both numbers."""
+    raise EvaluationError(
+        f"{symbol!r} needs two numbers, found {describe(left)} and {describe(right)}"
+    )
+
+
+def join(left: Any, right: Any) -> str | list[Any]:
+    """``left + right`` where a side is no number: the texts of both if one is text, or two lists.
+
+    Raises:
+        EvaluationError: the sides are neither, or the result is too long.
+    """
+    if isinstance(left, str) or isinstance(right, str):
+        return concatenate(left, right)
+    if isinstance(left, LIST) and isinstance(right, LIST):
+        return list(bounded([*left, *right]))
+    raise EvaluationError(
+        f"'+' needs two numbers, two lists or a text, found {describe(left)} and {describe(right)}"
+    )
 
 
 def concatenate(left: Any, right: Any) -> str:

@@ -21,7 +21,8 @@ def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> De
     names, named = considered(catalog, call)
     if call.variant is not None:
         _check_variant(catalog, call, names)
-    software = named or call.variant is not None or call.op.package is not None
+    # Whoever put tensors on a device has named it.
+    software = named or call.variant is not None or call.op.package is not None or bool(request.devices)
     offers = (_offer(catalog, name, call, request, named) for name in names)
     decision = decide(request, offers, replace(policy, accept_software=software))
     device = next(iter(request.devices.values()), None)

@@ -25,7 +25,7 @@ LIST: Final = (list, tuple)
 OBJECT: Final = (dict, Mapping)
 CONTAINER: Final = (str, list, tuple, dict, Mapping)
 
-MAX_SIZE: Final = 16_384  # elements of a list with all that it holds, characters of a text
+MAX_SIZE: Final = 4096  # elements of a list with all that it holds, characters of a text
 _EXACT: Final = 2**53  # integers up to here are doubles as they stand
 _NUMERIC_TEXT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?Infinity", re.A)
 

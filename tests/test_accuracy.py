@@ -117,7 +117,7 @@ def test_quietly_zero_variance_is_caught() -> None:
         (2.2e-6, 0, 1, False),
         (5.9e-6, 2, 1, True),
         (6.4e-6, 2, 1, False),
-        (1e-9, 0, 0, False),
+        (1e-7, 0, 0, False),
     ],
 )
 def test_float32_tolerance(error: float, magnitude: float, floor: float, ok: bool) -> None:
@@ -197,10 +197,9 @@ def test_round_to_takes_the_nearest(value: float, dtype: str) -> None:
             assert abs(float(got.astype(np.float64)[0]) - value) <= abs(float(neighbour[0]) - value)
 
 
-@given(st.lists(st.floats(width=32), max_size=8), st.sampled_from(DTYPES))
+@given(st.lists(st.floats(), max_size=8), st.sampled_from(DTYPES))
 def test_a_correctly_rounded_answer_passes(values: list[float], dtype: str) -> None:
     right = expected(values)
     verdict = judge(round_to(right.value, dtype), right, dtype)
-    # A float32 denormal is not within a share of its magnitude when rounded to a narrower dtype.
     assert verdict.ok, verdict.reason
     assert verdict.compared + verdict.nan_matching + verdict.inf_matching == len(values)

@@ -21,7 +21,7 @@ OP = "com.microsoft::BiasAdd"
 
 
 def reference(tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> dict[str, Expected]:
-    """The float64 answer: Y, by the tensors' ONNX names. There are no attributes."""
+    """The float64 answer Y, by ONNX names. There are no attributes."""
     return {"Y": added(tensors["X"], tensors["bias"], tensors["skip"])}
 
 

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -101,8 +102,8 @@ def at(operand: Array, index: Index, trailing: int) -> Array:
 def run(work: Callable[[Index], None], indices: Sequence[Index]) -> None:
     """Call ``work`` once for every index, on several threads where there are several indices.
 
-    Floating-point warnings are off: NaN and infinity are values here. The calling thread takes part;
-    a call made by ``work`` itself stays on its thread, so calls may nest.
+    Floating-point warnings are off: NaN and infinity are values here. The calling thread takes
+    part; a call made by ``work`` itself stays on its thread, so calls may nest.
     """
     helpers = min(thread_count(), len(indices)) - 1
     if helpers < 1 or getattr(_local, "busy", False):
@@ -147,11 +148,9 @@ def _submit(task: Callable[[], None], count: int) -> list[Future[None]]:
             pool = ThreadPoolExecutor(max(thread_count() - 1, 1), "registry-numpy")
             _pools[os.getpid()] = pool
         futures: list[Future[None]] = []
-        try:
+        # An interpreter that is shutting down starts no threads: the caller does all the work.
+        with suppress(RuntimeError):
             futures.extend(pool.submit(task) for _ in range(count))
-        except RuntimeError:
-            # The interpreter is shutting down and starts no threads: the caller does all the work.
-            pass
         return futures
 
 

@@ -25,7 +25,7 @@ EPSILON = 1e-5
 
 
 def reference(tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> dict[str, Expected]:
-    """The float64 answer: Y, Mean, InvStdDev, by the tensors' ONNX names."""
+    """The float64 answers Y, Mean, InvStdDev, by ONNX names."""
     values = added(tensors["X"]).value
     output, mean, inverse = normalized(
         values,

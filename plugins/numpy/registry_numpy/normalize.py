@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .blocks import Index, at, run, scratch, split, thread_count
+from .halves import narrow, widen
 
 Array = npt.NDArray[Any]
 
@@ -28,7 +29,7 @@ _NEGLIGIBLE = {wide: (3 * float(np.finfo(wide).eps)) ** 2 for wide in (FLOAT32, 
 
 
 class _Operands(NamedTuple):
-    """Tensors that broadcast to one shape; mean and inverse to it with normalized axes of size 1."""
+    """Tensors that broadcast to one shape; mean and inverse have normalized axes of size 1."""
 
     addends: tuple[Array, ...]
     scale: Array | None
@@ -59,14 +60,14 @@ def add_and_normalize(
     shift: Array | None = None,
     epsilon: float = 0.0,
 ) -> None:
-    """Write the sum of the addends and its layer normalization over the axes from ``axis`` to the last.
+    """Write the sum of the addends, and its layer normalization from ``axis`` to the last axis.
 
-    The first addend has the full shape; other addends, ``scale`` and ``shift`` broadcast to it. They
-    share one dtype of float16, bfloat16, float32, float64, in any strides. Outputs that are not None
-    are written: ``total`` and ``normalized`` of the full shape, ``mean`` and ``inverse`` (1 over the
-    standard deviation) float32 with the normalized axes of size 1, in any strides. Arithmetic is
-    float32, for float64 tensors float64. The bits of a row depend on its values, length and dtype
-    alone, not on other rows, strides or threads.
+    The first addend has the full shape; other addends, ``scale`` and ``shift`` broadcast to it.
+    They share one dtype of float16, bfloat16, float32, float64, in any strides. Outputs that are
+    not None are written, in any strides: ``total`` and ``normalized`` of the full shape, ``mean``
+    and ``inverse`` (1 over the standard deviation) float32 with the normalized axes of size 1.
+    Arithmetic is float32, for float64 tensors float64. The bits of a row depend on its values,
+    length and dtype alone, not on other rows, strides or threads.
     """
     shape = addends[0].shape
     if 0 in shape:
@@ -132,7 +133,7 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float) ->
     in_place = total is not None and total.dtype == wide and total.flags.c_contiguous
     summed = _summed(part.addends, wide, "rows", total if in_place else None)
     if total is not None and not in_place:
-        np.copyto(total, summed, casting="unsafe")
+        narrow(summed, total)
     if normalized is None and part.mean is None and part.inverse is None:
         return
 
@@ -167,7 +168,7 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float) ->
             np.multiply(result, scale, out=result)
             np.add(result, _widened(part.shift, wide, "other"), out=target)
         if target is not normalized:
-            np.copyto(normalized, target, casting="unsafe")
+            narrow(target, normalized)
 
 
 def _long_row(row: _Operands, norm: tuple[int, ...], wide: np.dtype[Any], epsilon: float) -> None:
@@ -214,7 +215,7 @@ def _summed(
         return first
     out = scratch(slot, first.shape, wide) if target is None else target
     if first.dtype != wide or not others:
-        np.copyto(out, first)
+        widen(first, out)
         first = out
     for other in others:
         first = np.add(first, _widened(other, wide, "other"), out=out)
@@ -225,49 +226,54 @@ def _widened(operand: Array, wide: np.dtype[Any], slot: str) -> Array:
     if operand.dtype == wide:
         return operand
     out = scratch(slot, operand.shape, wide)
-    np.copyto(out, operand)
+    widen(operand, out)
     return out
 
 
 def _centred(rows: Array, out: Array, epsilon: float) -> tuple[Array, Array]:
     """Mean and variance + epsilon, [n, 1] each, of rows [n, length]; ``out`` gets rows - mean.
 
-    ``out`` may be ``rows``. A rounded mean leaves a rest in every element. Where that rest shows beside
-    the spread (a mean of 10000, a spread of 0.001), the row is centred once more and measured again.
-    The decision is each row's own.
+    ``out`` may be ``rows``. A rounded mean leaves a rest in every element. Where that rest shows
+    beside the spread (a mean of 10000, a spread of 0.001), the row is centred once more and
+    measured again. The decision is each row's own.
     """
-    length = rows.shape[1]
-    mean = _row_sums(rows) / length
+    mean = _means(rows)
     np.subtract(rows, mean, out=out)
-    left = _row_sums(out) / length
-    spread = _row_squares(out) / length + epsilon
+    left = _means(out)
+    spread = _mean_squares(out)
+    spread += epsilon
     rough = left * left > _NEGLIGIBLE[out.dtype] * spread
     if np.count_nonzero(rough):
         left = np.where(rough, left, 0)
         out -= left
         mean += left
-        spread = np.where(rough, _row_squares(out) / length + epsilon, spread)
+        spread = np.where(rough, _mean_squares(out) + epsilon, spread)
     return mean, spread
 
 
-def _row_sums(rows: Array) -> Array:
+def _means(rows: Array) -> Array:
     ones = _ONES[rows.dtype]
     return _by_chunks(rows, lambda part: np.vecdot(part, ones[: part.shape[-1]]))
 
 
-def _row_squares(rows: Array) -> Array:
+def _mean_squares(rows: Array) -> Array:
     return _by_chunks(rows, lambda part: np.vecdot(part, part))
 
 
 def _by_chunks(rows: Array, sums: Callable[[Array], Array]) -> Array:
-    """``sums`` over the last axis, [n, length] to [n, 1]. One dot product a row and chunk: unlike a
-    matrix product it does not depend on the number of rows, unlike one long dot product its rounding
-    errors do not grow with the length."""
+    """``sums`` over the last axis, divided by its length: [n, length] to [n, 1].
+
+    One dot product a row and chunk. Unlike a matrix product it does not depend on the number of
+    rows, and unlike one long dot product its rounding errors do not grow with the length. The
+    division is a true one, so that equal elements have exactly their own mean.
+    """
     length = rows.shape[1]
     if length <= CHUNK:
-        return sums(rows)[:, None]
-    whole = length - length % CHUNK
-    total = sums(rows[:, :whole].reshape(len(rows), -1, CHUNK)).sum(axis=-1)
-    if whole < length:
-        total += sums(rows[:, whole:])
+        total = sums(rows)
+    else:
+        whole = length - length % CHUNK
+        total = sums(rows[:, :whole].reshape(len(rows), -1, CHUNK)).sum(axis=-1)
+        if whole < length:
+            total += sums(rows[:, whole:])
+    total /= length
     return total[:, None]

@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 def added(first: Array, *others: Array) -> Expected:
     """``first + others[0] + ...`` from left to right, each addition rounded to float32.
 
-    The additions of float64 tensors are rounded to float64. The value is not rounded to a half type.
+    The additions of float64 tensors are rounded to float64. Nothing is rounded to a half type.
     """
     compute = np.float64 if first.dtype == np.float64 else np.float32
     total = first.astype(compute)
@@ -32,9 +32,9 @@ def normalized(
 ) -> tuple[Expected, Expected, Expected]:
     """Layer normalization of float64 ``values`` over the axes from ``first_axis`` to the last.
 
-    ``scale`` and ``shift`` keep the dtype of the tensors and broadcast to the values; ``epsilon`` is
-    rounded to float32. Returns the normalized values, the mean and the inverse standard deviation
-    1 / sqrt(variance + epsilon), the normalized axes of the last two kept with size 1.
+    ``scale`` and ``shift`` keep the dtype of the tensors and broadcast to the values; ``epsilon``
+    is rounded to float32. Returns the normalized values, the mean and the inverse standard
+    deviation 1 / sqrt(variance + epsilon), the normalized axes of the last two kept with size 1.
 
     Formula: ONNX operator LayerNormalization (stages one and two).
     """

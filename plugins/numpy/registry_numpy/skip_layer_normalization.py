@@ -26,7 +26,7 @@ EPSILON = 1e-12
 
 
 def reference(tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> dict[str, Expected]:
-    """The float64 answer: output, mean, inv_std_var, input_skip_bias_sum, by the tensors' ONNX names."""
+    """The float64 answers output, mean, inv_std_var, input_skip_bias_sum, by ONNX names."""
     total = added(*_addends(tensors))
     output, mean, inverse = normalized(
         total.value,

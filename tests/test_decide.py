@@ -1,0 +1,149 @@
+"""The choice as a pure function: order, conditions, demotions, obstacles, and how the reasons read."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from registry import Availability, Claim, NoPlanError, Predicate, Refusal, Registry
+from registry.call import parse_call
+from registry.decide import Decision, Offer, Policy, Reason, Row, decide
+from registry.request import Request, bind
+from registry.scope import NO_DEVICE
+
+HERE = Availability(True, name="here", device=NO_DEVICE)
+SOFTWARE = Availability(True, name="llvmpipe", hardware=False, device=NO_DEVICE)
+MISSING = Availability(False, "it is installed", "not found", "install it")
+
+
+@pytest.fixture
+def request_(shared: Registry) -> Request:
+    op = shared.op("BiasAdd")
+    named = {"X": ((2, 3, 6), "float32"), "bias": ((6,), "float32"), "skip": ((2, 3, 6), "float32")}
+    return bind(parse_call(op, (), named))
+
+
+def verdicts(decision: Decision) -> list[tuple[str, str, str]]:
+    return [(row.backend, row.variant, row.verdict) for row in decision.rows]
+
+
+def test_priority_then_position(request_: Request) -> None:
+    claims = [Claim("a", 1), Claim("b", 5), Claim("c", 5)]
+    got = decide(request_, [Offer("x", HERE, claims)], Policy(exhaustive=True))
+    assert verdicts(got) == [("x", "b", "chosen"), ("x", "c", "eligible"), ("x", "a", "eligible")]
+
+
+def test_demoted_claims_come_last_within_their_backend(request_: Request) -> None:
+    claims = [Claim("a", 9, demote_when=("true",)), Claim("b", 1), Claim("c", 0, demote_when=("false",))]
+    got = decide(request_, [Offer("x", HERE, claims), Offer("y", HERE, [Claim("d", 99)])], Policy(exhaustive=True))
+    assert [row.variant for row in got.rows] == ["b", "c", "a", "d"]
+    only = decide(request_, [Offer("x", HERE, claims[:1]), Offer("y", HERE, [Claim("d")])])
+    assert only.variant == "a" and only.chosen is not None and only.chosen.demoted
+
+
+def test_a_broken_demotion_rejects(request_: Request) -> None:
+    got = decide(request_, [Offer("x", HERE, [Claim("a", demote_when=("1 + true",))])])
+    assert got.chosen is None and got.rows[0].condition == "1 + true"
+
+
+@pytest.mark.parametrize("clause", ["1", "'x'", "[1]", "false", "none", "missing.deep == 1", "1 / 'a' > 0"])
+def test_only_exactly_true_holds(request_: Request, clause: str) -> None:
+    clause = clause.replace("missing", "shapes.missing")
+    got = decide(request_, [Offer("x", HERE, [Claim("a", when=("true", clause))])])
+    assert got.chosen is None and got.rows[0].condition == clause
+
+
+def test_later_clauses_may_rely_on_earlier_ones(request_: Request) -> None:
+    got = decide(request_, [Offer("x", HERE, [Claim("a", when=("ranks.X == 4", "1 / 'a' > 0"))])])
+    row = got.rows[0]
+    assert (row.because, row.found, row.needed) == ("ranks.X", "3", "== 4")
+
+
+def test_predicates(request_: Request) -> None:
+    def odd(request: Request, device: Any) -> str | None:
+        return None if request.inputs["X"].size % 2 else f"{request.inputs['X'].size} elements"
+
+    claim = Claim("a", when=(Predicate("X has an odd size", "odd", odd),))
+    row = decide(request_, [Offer("x", HERE, [claim])]).rows[0]
+    assert (row.because, row.found, row.needed) == ("X has an odd size", "36 elements", "odd")
+
+
+def test_backend_conditions_come_first(request_: Request) -> None:
+    claims = [Claim("a"), Claim("b", when=("false",))]
+    offers = [
+        Offer("gone", MISSING, claims), Offer("soft", SOFTWARE, claims),
+        Offer("far", HERE, claims, Reason("stay", "stay", "X on z:0", "move it")), Offer("last", HERE, claims),
+    ]
+    got = decide(request_, offers, Policy(exhaustive=True))
+    assert [row.because for row in got.rows] == [
+        "it is installed", "it is installed", "adapter is hardware", "adapter is hardware", "stay", "stay",
+        "every condition holds", "false",
+    ]
+    assert decide(request_, offers, Policy(accept_software=True)).backend == "soft"
+
+
+def test_nothing_is_asked_after_the_choice(request_: Request) -> None:
+    def offers() -> Any:
+        yield Offer("x", HERE, [Claim("a"), Claim("b")])
+        raise AssertionError("a later backend was asked")
+
+    got = decide(request_, offers())
+    assert verdicts(got) == [("x", "a", "chosen"), ("x", "b", "not tried")]
+
+
+def test_failures_of_preparing_are_reasons(request_: Request) -> None:
+    offers = [Offer("x", HERE, [Claim("a"), Claim("b")]), Offer("y", HERE, [Claim("c")])]
+    got = decide(request_, offers, Policy(failures={("x", "a"): "line 3: no"}))
+    assert got.variant == "b" and got.rows[0].found == "line 3: no"
+    lost = decide(request_, offers, Policy(failures={("x", None): "device is lost"}))
+    assert lost.backend == "y" and {row.found for row in lost.rejected} == {"device is lost"}
+
+
+def test_refusals_are_rows(request_: Request) -> None:
+    got = decide(request_, [Offer("x", HERE, [Refusal("float64 is supported", "float64", "float32")])])
+    assert verdicts(got) == [("x", "all", "rejected")]
+    with pytest.raises(NoPlanError) as caught:
+        got.require()
+    assert "float64 is supported" in str(caught.value) and caught.value.decision is got
+
+
+def test_broken_derived_values_reject_without_raising(seeds: Any) -> None:
+    pairs = {"x": ((), "float32"), "scale": ((), "float32")}
+    got = seeds["LayerNormalization"].explain(**pairs, backend="webgpu", profile={"webgpu": {}})
+    assert got.chosen is None and "lastAxisWgVec4" in got.rows[0].found
+
+
+def test_reads_at_a_glance(shared: Registry) -> None:
+    """Why did beta_bias_vec4 lose? The row names the part of the condition that failed."""
+    named = {
+        "input": ((3, 6), "float32"), "skip": ((3, 6), "float32"), "gamma": ((6,), "float32"),
+        "beta": ((6,), "float32"), "bias": ((6,), "float32"),
+    }
+    got = shared.explain("SkipLayerNormalization", **named, outputs=("output", "input_skip_bias_sum"),
+                         backend="webgpu", profile={"webgpu": {}})
+    row = next(row for row in got.rows if row.variant == "beta_bias_vec4")
+    assert row.condition == "hiddenSize % 4 == 0"
+    assert (row.because, row.found, row.needed) == ("hiddenSize % 4", "2", "== 0")
+    line = next(line for line in str(got).splitlines() if " beta_bias_vec4 " in line)
+    assert line.split("rejected")[1].split() == ["hiddenSize", "%", "4", "2", "==", "0"]
+    assert got.variant == "beta_bias_row"
+
+
+def test_equal_reasons_are_folded(request_: Request) -> None:
+    same = tuple(Row("x", f"v{i}", "rejected", "why", "found", "needed") for i in range(5))
+    other = Row("y", "w", "rejected", "why", "found", "needed")
+    table = Decision(request_, (*same, other)).table()
+    assert [cells[:4] for cells in table] == [
+        ("1", "x", "v0", "rejected"), ("", "x", "4 more", "rejected"), ("6", "y", "w", "rejected"),
+    ]
+
+
+def test_a_decision_is_plain_data(request_: Request) -> None:
+    import json
+
+    got = decide(request_, [Offer("x", HERE, [Claim("a"), Claim("b", when=("false",))])], Policy(exhaustive=True))
+    data = json.loads(json.dumps(got.as_dict()))
+    assert data["backend"] == "x" and data["candidates"][1]["verdict"] == "rejected"
+    assert isinstance(HERE.details, MappingProxyType)

@@ -1,0 +1,239 @@
+"""Plugins of every kind of broken, and what they leave standing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import registry_manifests
+import registry_numpy
+
+from registry import (
+    Availability,
+    Backend,
+    Claim,
+    ContractError,
+    PluginError,
+    Registry,
+    RegistryWarning,
+    hookimpl,
+)
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+LN = {"X": X, "Scale": np.ones(4, np.float32)}
+
+
+class Negative(Backend):
+    """Answers -1 everywhere: right for nobody, easy to recognise."""
+
+    name = "negative"
+
+    def claims(self, op: Any) -> Any:
+        return [Claim("minus_one")]
+
+    def prepare(self, request: Any, claim: Any, options: Any) -> Any:
+        def run(inputs: Any, outputs: Any) -> None:
+            for out in outputs.values():
+                out[...] = -1
+
+        return run
+
+
+def plugin(backend: Backend | None = None, **hooks: Any) -> Any:
+    made = {"registry_backends": lambda: [backend or Negative()], **hooks}
+    return SimpleNamespace(
+        __name__="stranger", **{name: hookimpl(function) for name, function in made.items() if function}
+    )
+
+
+def registry_with(*plugins: Any) -> Registry:
+    return Registry([registry_manifests, registry_numpy, *plugins], entry_points=False)
+
+
+def test_a_stranger_is_chosen_last_and_compared() -> None:
+    reg = registry_with(plugin())
+    assert reg.explain("LayerNormalization", **LN).backend == "numpy"
+    assert (reg.run("LayerNormalization", **LN, backend="negative") == -1).all()
+    report = reg.compare("LayerNormalization", **LN)
+    assert not report.ok
+    assert [row.ok for row in report.rows if row.backend == "negative"] == [False]
+    assert all(row.ok for row in report.rows if row.backend == "numpy")
+
+
+def raising(error: BaseException) -> Any:
+    def hook() -> Any:
+        raise error
+
+    return hook
+
+
+class WrongVersion(Negative):
+    api_version = 2
+
+
+class BadName(Negative):
+    name = "not a name"
+
+
+def misspelt() -> Any:
+    return plugin(registry_backend=lambda: [])
+
+
+def extra_argument() -> Any:
+    def registry_backends(color: str) -> Any:
+        return []
+
+    return plugin(registry_backends=registry_backends)
+
+
+BROKEN = {
+    "raises ImportError": (lambda: plugin(registry_backends=raising(ImportError("libfoo.so missing"))), "libfoo.so"),
+    "raises SystemExit": (lambda: plugin(registry_backends=raising(SystemExit(3))), "SystemExit"),
+    "long message": (lambda: plugin(registry_backends=raising(OSError("first line\n" * 40))), "OSError: first line"),
+    "no hook": (lambda: SimpleNamespace(__name__="stranger"), "it has no hook"),
+    "misspelt hook": (misspelt, "unknown hook registry_backend"),
+    "extra argument": (extra_argument, "color"),
+    "newer interface": (lambda: plugin(WrongVersion()), "interface 2"),
+    "bad name": (lambda: plugin(BadName()), "identifier"),
+    "no backend": (lambda: plugin(registry_backends=lambda: ["numpy"]), "needed: registry.Backend"),
+    "no list": (lambda: plugin(registry_backends=lambda: None), "TypeError"),
+    "no references": (lambda: plugin(registry_references=lambda: {"a::B": 7}), "registry_references"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_plugin_stops_nobody(case: Any) -> None:
+    make, cause = case
+    good = Negative()
+    good.name = "good"
+    reg = registry_with(make(), plugin(good))
+    with pytest.warns(RegistryWarning, match="stranger of given directly did not load"):
+        statuses = {s.name: s for s in reg.backends()}
+    assert statuses["numpy"].available and statuses["good"].available
+    assert statuses["stranger"].because == "plugin loads" and cause in statuses["stranger"].found
+    assert "\n" not in statuses["stranger"].found
+    np.testing.assert_allclose(reg.run("LayerNormalization", **LN)[0, 0], -1.34163542, atol=1e-5)
+
+
+def test_strict_mode_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_STRICT", "1")
+    with pytest.raises(PluginError, match="libfoo") as caught:
+        registry_with(plugin(registry_backends=raising(ImportError("libfoo")))).backends()
+    assert caught.value.plugin == "stranger"
+
+
+def test_fewer_hooks_are_fine() -> None:
+    reg = registry_with(plugin(registry_backends=None, registry_manifests=lambda: []))
+    assert {s.name for s in reg.backends()} == {"numpy"}
+
+
+class ClaimsRaise(Negative):
+    def claims(self, op: Any) -> Any:
+        raise RuntimeError("claims went wrong")
+
+
+class ProbeRaises(Negative):
+    def probe(self, options: Any) -> Availability:
+        raise RuntimeError("probe went wrong")
+
+
+class PrepareRaises(Negative):
+    priority = 999
+
+    def prepare(self, request: Any, claim: Any, options: Any) -> Any:
+        raise RuntimeError("prepare went wrong")
+
+
+@pytest.mark.parametrize("backend", [ClaimsRaise(), ProbeRaises()])
+def test_a_backend_that_raises_is_a_reason(backend: Backend) -> None:
+    backend.priority = 999
+    reg = registry_with(plugin(backend))
+    reg.run("LayerNormalization", **LN)
+    decision = reg.explain("LayerNormalization", **LN)
+    assert decision.backend == "numpy" and "went wrong" in decision.rows[0].found
+
+
+def test_a_backend_that_cannot_prepare_gives_way() -> None:
+    reg = registry_with(plugin(PrepareRaises()))
+    with pytest.warns(RegistryWarning, match="prepare went wrong"):
+        reg.run("LayerNormalization", **LN)
+    plan = reg.last()
+    assert plan is not None and plan.backend == "numpy"
+
+
+def distribution(tmp_path: Path, name: str, points: dict[str, str], code: dict[str, str]) -> Path:
+    """An installed distribution, as far as importlib.metadata can tell."""
+    site = tmp_path / name
+    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    lines = "".join(f"{point} = {module}\n" for point, module in points.items())
+    (info / "entry_points.txt").write_text(f"[registry.backends]\n{lines}")
+    for module, text in code.items():
+        (site / f"{module}.py").write_text(text)
+    return site
+
+
+GOOD = """
+from registry import Backend, Claim, hookimpl
+class B(Backend):
+    name = {name!r}
+    def claims(self, op): return [Claim("v")]
+    def prepare(self, request, claim, options): return lambda i, o: None
+@hookimpl
+def registry_backends(): return [B()]
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def install(name: str, points: dict[str, str], code: dict[str, str]) -> Path:
+        site = distribution(tmp_path, name, points, code)
+        monkeypatch.syspath_prepend(str(site))
+        return site
+
+    yield install
+    for module in [m for m in sys.modules if m.startswith("plug_")]:
+        del sys.modules[module]
+
+
+def test_entry_points_of_strangers(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = installed("plug-one", {"one": "plug_one"}, {"plug_one": GOOD.format(name="one")})
+    monkeypatch.syspath_prepend(str(site) + "/")  # the same distribution by a second path
+    installed("plug-bad", {"bad": "plug_bad"}, {"plug_bad": "raise OSError('no driver')"})
+    installed("plug-syntax", {"syntax": "plug_syntax"}, {"plug_syntax": "def"})
+    installed("plug-gone", {"gone": "plug_gone_missing"}, {})
+    with pytest.warns(RegistryWarning):
+        statuses = {s.name: s for s in Registry().backends()}
+    assert statuses["one"].available and statuses["one"].distribution == "plug-one"
+    assert statuses["bad"].found == "OSError: no driver" and statuses["bad"].distribution == "plug-bad"
+    assert "SyntaxError" in statuses["syntax"].found
+    assert "plug_gone_missing" in statuses["gone"].found
+    assert statuses["numpy"].available
+
+
+def test_names_that_clash(installed: Any) -> None:
+    installed("plug-a", {"a": "plug_a"}, {"plug_a": GOOD.format(name="same")})
+    installed("plug-b", {"b": "plug_b"}, {"plug_b": GOOD.format(name="same")})
+    installed("plug-c", {"c": "plug_c"}, {"plug_c": GOOD.format(name="numpy")})
+    with pytest.warns(RegistryWarning):
+        reg = Registry()
+        statuses = {s.name: s for s in reg.backends()}
+    assert "same" not in statuses
+    assert "also claimed by b of plug-b" in statuses["a"].found
+    assert "also claimed by a of plug-a" in statuses["b"].found
+    assert "also claimed by numpy of kernel-registry" in statuses["c"].found
+    assert statuses["numpy"].distribution == "kernel-registry"
+    with pytest.raises(ContractError, match=r"plugins that did not load: .*plug-b"):
+        reg.run("LayerNormalization", **LN, backend="same")
+
+
+def test_the_built_in_plugins_use_the_same_door() -> None:
+    points = importlib.metadata.entry_points(group="registry.backends")
+    ours = {p.name for p in points if p.dist is not None and p.dist.name == "kernel-registry"}
+    assert {"manifests", "numpy", "webgpu"} <= ours
