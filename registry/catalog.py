@@ -87,7 +87,7 @@ class Catalog:
         if op is None:
             file = self.plugins.manifests[self._op_id(name)]
             with self._lock:
-                from .loading import load_manifest
+                from .loading.loader import load_manifest
 
                 op = self._ops[name] = self._ops.get(name) or load_manifest(file)
         return op

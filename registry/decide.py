@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from .errors import NoPlanError
-from .expressions import EvaluationError, parse
+from .language.expressions import EvaluationError, parse
 from .hookspecs import Availability, Claim, Predicate, Refusal
-from .reasons import why_false
+from .language.reasons import why_false
 from .request import Request
 from .scope import NO_DEVICE, request_scope
 

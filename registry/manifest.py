@@ -1,7 +1,7 @@
 """A manifest as records: one struct per kind of object in the file, immutable, checked by type.
 
 The field names of the file are camelCase; here they are snake_case. Expressions stay text here;
-`registry.expressions` parses them once.
+`registry.language.expressions` parses them once.
 """
 
 from __future__ import annotations

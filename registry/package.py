@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import PackageError
-from .loading import parse_manifest
+from .loading.loader import parse_manifest
 from .manifest import Op, Package
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .dtypes import STORAGE
-from .expressions import EvaluationError, evaluate
+from .language.expressions import EvaluationError, evaluate
 from .manifest import Binding, Dispatch, Manifest, Pass, StructField, Variant
 from .request import Request, TensorType
 from .scope import FOLD_WIDTH, derive, request_scope

@@ -193,7 +193,7 @@ def _check_rule(
     op: Op, rule: str, argument: str, needed: str,
     scope: Mapping[str, Any], inputs: Mapping[str, TensorType], attrs: Mapping[str, Any],
 ) -> None:
-    from .expressions import evaluate
+    from .language.expressions import evaluate
 
     if evaluate(rule, scope) is True:
         return

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from .dtypes import STORAGE
 from .errors import ContractError
-from .expressions import EvaluationError, Features, evaluate, parse
-from .functions import FUNCTIONS, device_functions
+from .language.expressions import EvaluationError, Features, evaluate, parse
+from .language.functions import FUNCTIONS, device_functions
 
 if TYPE_CHECKING:
     from .manifest import Op, TensorSpec

@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from registry.errors import ManifestError, RegistryError
-from registry.expressions import (
+from registry.language.expressions import (
     UNDEFINED,
     EvaluationError,
     ExpressionError,
@@ -25,9 +25,9 @@ from registry.expressions import (
     parse,
     retag,
 )
-from registry.functions import FUNCTIONS, RESERVED, device_functions
-from registry.reasons import Leaf, why_false
-from registry.values import json_text, number_text
+from registry.language.functions import FUNCTIONS, RESERVED, device_functions
+from registry.language.reasons import Leaf, why_false
+from registry.language.values import json_text, number_text
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SEEDS = Path(os.environ.get("REGISTRY_SEEDS", REPOSITORY.parent / "shared" / "seeds"))
@@ -456,7 +456,7 @@ def test_parsing_is_cached_and_features_are_plain() -> None:
 
 def test_importing_does_not_import_jinja() -> None:
     code = (
-        "import sys, registry.expressions, registry.functions, registry.reasons;"
+        "import sys, registry.language.expressions, registry.language.functions, registry.language.reasons;"
         "sys.exit('jinja2' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
@@ -569,7 +569,7 @@ def grown(part: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @settings(max_examples=400, deadline=None)
 @given(st.recursive(st.sampled_from(ATOMS), grown, max_leaves=12))
 def test_generated_expressions_evaluate_print_and_explain(text: str) -> None:
-    from registry.syntax import parse_tree, unparse
+    from registry.language.syntax import parse_tree, unparse
 
     try:
         expression = parse(text)
@@ -741,7 +741,7 @@ def published_expressions(document: Mapping[str, Any]) -> Iterator[str]:
 )
 @pytest.mark.parametrize("name", ["SkipLayerNormalization", "BiasAdd", "LayerNormalization"])
 def test_published_manifests_parse(name: str) -> None:
-    from registry.syntax import parse_tree, unparse
+    from registry.language.syntax import parse_tree, unparse
 
     document = json.loads((SEEDS / f"{name}.manifest.json").read_text(encoding="utf-8"))
     texts = list(published_expressions(document))

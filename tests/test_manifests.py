@@ -15,13 +15,13 @@ import yaml
 
 import registry_manifests
 from registry.call import parse_call
-from registry.documents import read_document
+from registry.loading.documents import read_document
 from registry.errors import ContractError, ManifestError
-from registry.families import expand_families
-from registry.loading import load_manifest, parse_manifest
+from registry.loading.families import expand_families
+from registry.loading.loader import load_manifest, parse_manifest
 from registry.manifest import Op
 from registry.request import bind
-from registry.schema import json_schema
+from registry.loading.schema import json_schema
 
 FOLDER = Path(registry_manifests.__file__).parent
 FILES = sorted(FOLDER.glob("*/*.yaml"))
@@ -29,7 +29,7 @@ SEEDS = Path(
     os.environ.get("REGISTRY_SEEDS", Path(__file__).parents[1] / ".." / "shared" / "seeds")
 ).resolve()
 REFRESH = (
-    "python -c 'import json; from registry.schema import json_schema; "
+    "python -c 'import json; from registry.loading.schema import json_schema; "
     "print(json.dumps(json_schema(), indent=2))' > manifests/registry_manifests/schema.json"
 )
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from registry.errors import ContractError, suggestion
-from registry.values import Features
+from registry.language.values import Features
 
 MAX_GROUPS = 65535
 

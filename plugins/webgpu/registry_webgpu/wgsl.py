@@ -12,7 +12,7 @@ from registry.hookspecs import RenderedPass
 from registry.manifest import Op, Variant
 from registry.passes import PreparedPass, PreparedVariant, Uniform, evaluate_variant
 from registry.request import Request
-from registry.values import EvaluationError, Undefined, json_text, number_text
+from registry.language.values import EvaluationError, Undefined, json_text, number_text
 
 from .profile import IMPLEMENTATIONS, Profile
 

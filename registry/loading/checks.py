@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from .documents import step
-from .dtypes import STORAGE
-from .errors import ManifestError, suggestion
+from ..dtypes import STORAGE
+from ..errors import ManifestError, suggestion
 from .families import MAX_VARIANTS
-from .manifest import Binding, Dispatch, Manifest, Op, Pass, Port, Variant, same_value
+from ..manifest import Binding, Dispatch, Manifest, Op, Pass, Port, Variant, same_value
 from .names import Names, check_derive, check_value, contract_names, pass_names, request_names
 
 MAX_BINDINGS = 64

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .documents import measure, step
-from .errors import ManifestError, suggestion
+from ..errors import ManifestError, suggestion
 
 MAX_VARIANTS = 512
 MAX_TEXT = 256  # characters of a value inserted into a longer text

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from . import shapes
-from .dtypes import STORAGE
+from ..dtypes import STORAGE
 from .operators import divide
 from .values import (
     LIST,

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .documents import step
-from .dtypes import STORAGE
-from .errors import ManifestError, suggestion
-from .expressions import parse
-from .functions import FUNCTIONS, RESERVED, device_functions
-from .manifest import Manifest, Op, Pass, Variant
-from .members import OBJECT_METHODS
-from .values import Features
+from ..dtypes import STORAGE
+from ..errors import ManifestError, suggestion
+from ..language.expressions import parse
+from ..language.functions import FUNCTIONS, RESERVED, device_functions
+from ..manifest import Manifest, Op, Pass, Variant
+from ..language.members import OBJECT_METHODS
+from ..language.values import Features
 
 HELPERS = frozenset({*FUNCTIONS, *device_functions(Features())})
 _DEVICE = ("device", "tunables", "DISPATCH_FOLD_WIDTH")

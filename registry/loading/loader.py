@@ -12,9 +12,9 @@ import msgspec
 
 from .checks import check_manifest
 from .documents import MAX_BYTES, Format, read_document, step
-from .errors import ManifestError, suggestion
+from ..errors import ManifestError, suggestion
 from .families import expand_families
-from .manifest import Manifest, Op
+from ..manifest import Manifest, Op
 
 Steps = list[str | int | None]  # None: a key that msgspec does not tell
 

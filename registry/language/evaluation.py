@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from jinja2 import nodes
 
-from .errors import suggestion
+from ..errors import suggestion
 from .expressions import ExpressionError
 from .filters import FILTERS, TESTS
 from .members import item, member, part

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from .families import KEYS
-from .manifest import Manifest
+from ..manifest import Manifest
 
 
 def json_schema() -> dict[str, Any]:

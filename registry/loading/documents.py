@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 import yaml
 
-from .errors import ManifestError
+from ..errors import ManifestError
 
 Format = Literal["yaml", "json"]
 

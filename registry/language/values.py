@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final, TypeGuard
 
-from .errors import RegistryError
+from ..errors import RegistryError
 
 Number = int | float
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from .errors import ManifestError, suggestion
+from ..errors import ManifestError, suggestion
 from .values import CONTAINER, UNDEFINED, EvaluationError, Features, bounded, retag, shorten, tag
 
 if TYPE_CHECKING:

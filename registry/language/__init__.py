@@ -1,0 +1,1 @@
+"""The manifest language: parsing, evaluating and explaining its expressions."""

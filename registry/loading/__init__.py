@@ -1,0 +1,1 @@
+"""From a manifest's text to its records, checked, with errors that name file and place."""
