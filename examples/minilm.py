@@ -40,7 +40,10 @@ def main() -> None:
         "epsilon": float(data["epsilon"]),
     }
     ok = True
-    for op, arguments in (("SkipLayerNormalization", skip_layer_norm), ("LayerNormalization", layer_norm)):
+    for op, arguments in (
+        ("SkipLayerNormalization", skip_layer_norm),
+        ("LayerNormalization", layer_norm),
+    ):
         console.rule(op)
         result = registry.run(op, **arguments)
         plan = registry.last()

@@ -20,6 +20,7 @@ NumpyArray = np.ndarray[Any, Any]
 Owner = Callable[[object], str | None]
 """Says on which device of a backend (``name:0``) a value lives, or None when no backend owns it."""
 
+MAX_OVERLAP_WORK: Any = 10_000
 _DLPACK_HOST = (1, 3)  # kDLCPU and kDLCUDAHost: memory the CPU reads
 
 
@@ -109,9 +110,7 @@ def like(array: NumpyArray, value: object) -> Any:
     return importer(array) if importer is not None and array.dtype.name != "bfloat16" else array
 
 
-def check_out(
-    name: str, value: object, expected: ArrayType, inputs: Mapping[str, NumpyArray]
-) -> NumpyArray:
+def check_out(name: str, value: object, expected: ArrayType, inputs: Mapping[str, NumpyArray]) -> NumpyArray:
     """The host memory behind an ``out`` array, ready to be written.
 
     Raises:
@@ -137,7 +136,7 @@ def overlaps(a: NumpyArray, b: NumpyArray) -> bool:
     if not np.may_share_memory(a, b):
         return False
     try:
-        return bool(np.shares_memory(a, b, max_work=10_000))
+        return bool(np.shares_memory(a, b, max_work=MAX_OVERLAP_WORK))
     except np.exceptions.TooHardError:
         return True
 
@@ -156,7 +155,7 @@ def dtype_name(dtype: Any, name: str) -> str:
         raise _no(name, f"dtype {dtype!r}", "one of " + ", ".join(STORAGE)) from None
     if resolved.name not in STORAGE or resolved.fields is not None:
         raise _no(name, f"dtype {resolved}", "convert with .astype to one of " + ", ".join(STORAGE))
-    return resolved.name
+    return str(resolved.name)
 
 
 def _describe_pair(value: Any, name: str) -> ArrayType:

@@ -1,4 +1,4 @@
-"""Takes a call apart: which argument is which tensor, attribute or option, and which outputs are asked for."""
+"""Takes a call apart: which argument is which tensor, attribute or option, which outputs are wanted."""
 
 from __future__ import annotations
 
@@ -31,14 +31,18 @@ class Call:
 
 
 def parse_call(op: Op, positional: Sequence[Any], named: Mapping[str, Any]) -> Call:
-    """Sorts a call's arguments: a keyword is an option, a tensor, a scalar argument, an attribute, in that order.
+    """Sorts a call's arguments: a keyword is an option, a tensor, a scalar argument or an attribute, tried
+    in that order.
 
     Raises:
         ContractError: too many, given twice, an output's name, unknown (with a suggestion).
     """
     if len(positional) > len(op.inputs):
-        raise wrong(op, f"{len(positional)} tensors given by position; it takes {len(op.inputs)}: "
-                     + ", ".join(spec.role for spec in op.inputs))
+        raise wrong(
+            op,
+            f"{len(positional)} tensors given by position; it takes {len(op.inputs)}: "
+            + ", ".join(spec.role for spec in op.inputs),
+        )
     roles = _names(op.inputs)
     tensors: dict[str, Any] = {}
     args: dict[str, Any] = {}
@@ -93,8 +97,11 @@ def _outputs(op: Op, outputs: Any, out: Any) -> tuple[tuple[str, ...], dict[str,
     def role(name: Any) -> str:
         if not isinstance(name, str) or name not in roles:
             hint = suggestion(str(name), list(roles))
-            raise wrong(op, f"no output {name!r}{hint}; outputs: "
-                         + ", ".join(spec.role for spec in op.outputs), str(name))
+            raise wrong(
+                op,
+                f"no output {name!r}{hint}; outputs: " + ", ".join(spec.role for spec in op.outputs),
+                str(name),
+            )
         return roles[name]
 
     if isinstance(outputs, str):
@@ -131,13 +138,20 @@ def _names(specs: Sequence[TensorSpec]) -> dict[str, str]:
 
 def _unknown(op: Op, name: str, shown: str | None = None, among: Sequence[str] = ()) -> ContractError:
     if name in _names(op.outputs):
-        return wrong(op, f"{name} is an output; pass outputs={name!r} to get it or "
-                      f"out={{{name!r}: array}} to place it", name)
+        return wrong(
+            op,
+            f"{name} is an output; pass outputs={name!r} to get it or out={{{name!r}: array}} to place it",
+            name,
+        )
     known = among or [*_names(op.inputs), *op.scalars, *op.attribute_names, *OPTIONS]
     what = ", ".join(spec.role for spec in op.inputs)
     attributes = ", ".join(op.attribute_names) or "none"
-    return wrong(op, f"unknown argument {shown or name!r}{suggestion(name, list(known))}; "
-                  f"tensors: {what}; attributes: {attributes}; options: {', '.join(OPTIONS)}", name)
+    return wrong(
+        op,
+        f"unknown argument {shown or name!r}{suggestion(name, list(known))}; "
+        f"tensors: {what}; attributes: {attributes}; options: {', '.join(OPTIONS)}",
+        name,
+    )
 
 
 def wrong(op: Op, message: str, argument: str | None = None) -> ContractError:

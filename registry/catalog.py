@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Status:
-    """How one backend stands, or a plugin that did not load. ``because``, ``found`` and ``needed`` say why not.
+    """How one backend stands, or a plugin that did not load.
+
+    ``because``, ``found`` and ``needed`` say why it cannot run.
 
     ``automatic`` tells whether it may be chosen without being named.
     """
@@ -103,8 +105,10 @@ class Catalog:
         if matches:
             raise ContractError(f"several ops are called {name!r}: {', '.join(matches)}; name the domain")
         bare = [op.partition("::")[2] for op in known]
-        raise ContractError(f"no op {name!r}{suggestion(name, [*bare, *known])}; "
-                            f"ops: {', '.join(sorted(known)) or 'none'}", argument=name)
+        raise ContractError(
+            f"no op {name!r}{suggestion(name, [*bare, *known])}; ops: {', '.join(sorted(known)) or 'none'}",
+            argument=name,
+        )
 
     # Backends
 
@@ -118,8 +122,11 @@ class Catalog:
         if name not in known:
             failed = [f"{f.plugin} ({f.cause})" for f in self.plugins.failures]
             broken = f"; plugins that did not load: {', '.join(failed)}" if failed else ""
-            raise ContractError(f"no backend {name!r}{suggestion(str(name), list(known))}; "
-                                f"backends: {', '.join(known) or 'none'}{broken}", argument=str(name))
+            raise ContractError(
+                f"no backend {name!r}{suggestion(str(name), list(known))}; "
+                f"backends: {', '.join(known) or 'none'}{broken}",
+                argument=str(name),
+            )
         return name
 
     def backend(self, name: str) -> Backend:
@@ -127,7 +134,7 @@ class Catalog:
         return self.plugins.backends[self.known(name)]
 
     def listed(self) -> tuple[str, ...] | None:
-        """The backends the user listed, by ``REGISTRY_BACKENDS`` or ``configure``; None when there is no list."""
+        """The backends the user listed, by ``REGISTRY_BACKENDS`` or ``configure``; None without a list."""
         names = [name.strip() for name in self._environment.get("REGISTRY_BACKENDS", "").split(",")]
         given = tuple(self.known(name) for name in names if name)
         return given or self._order
@@ -160,15 +167,40 @@ class Catalog:
         rows = []
         for name in [*order, *(name for name in found.backends if name not in order)]:
             here = self.availability(name)
-            automatic = here.available and name in order and (
-                here.hardware or self.accepts_software(name) or self.listed() is not None
+            automatic = (
+                here.available
+                and name in order
+                and (here.hardware or self.accepts_software(name) or self.listed() is not None)
             )
             because = "" if here.available else here.condition
-            rows.append(Status(name, found.backends[name].priority, found.origins[name], here.available,
-                               automatic, here.name, because, here.found, here.needed, here.details))
+            rows.append(
+                Status(
+                    name,
+                    found.backends[name].priority,
+                    found.origins[name],
+                    here.available,
+                    automatic,
+                    here.name,
+                    because,
+                    here.found,
+                    here.needed,
+                    here.details,
+                )
+            )
         for failure in found.failures:
-            rows.append(Status(failure.plugin, 0, failure.distribution, False, False, "", "plugin loads",
-                               failure.cause, "repair or uninstall the distribution"))
+            rows.append(
+                Status(
+                    failure.plugin,
+                    0,
+                    failure.distribution,
+                    False,
+                    False,
+                    "",
+                    "plugin loads",
+                    failure.cause,
+                    "repair or uninstall the distribution",
+                )
+            )
         return tuple(rows)
 
     # Devices

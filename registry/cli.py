@@ -47,7 +47,13 @@ def _call(data: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
     options = [
         click.argument("op"),
         click.argument("tensors", nargs=-1, metavar="[NAME=FILE.npy|NAME=SHAPE[:DTYPE]]..."),
-        click.option("--from", "files", multiple=True, metavar="FILE.npz", help="Take tensors by name from an archive."),
+        click.option(
+            "--from",
+            "files",
+            multiple=True,
+            metavar="FILE.npz",
+            help="Take tensors by name from an archive.",
+        ),
         click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set an attribute."),
         click.option("--outputs", help="Outputs, separated by commas."),
         click.option("--backend", help="A backend, or several separated by commas, in order."),
@@ -57,8 +63,14 @@ def _call(data: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
         _json,
     ]
     if not data:
-        options.insert(-1, click.option("--profile", type=click.Path(exists=True, dir_okay=False),
-                                        help="JSON file of devices by backend, in place of this machine's."))
+        options.insert(
+            -1,
+            click.option(
+                "--profile",
+                type=click.Path(exists=True, dir_okay=False),
+                help="JSON file of devices by backend, in place of this machine's.",
+            ),
+        )
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         for option in reversed(options):
@@ -68,9 +80,19 @@ def _call(data: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return decorate
 
 
-def _arguments(data: bool, op: str, tensors: tuple[str, ...], files: tuple[str, ...],
-               settings: tuple[str, ...], outputs: str | None, backend: str | None, variant: str | None,
-               device: str | None, seed: int, profile: str | None = None) -> tuple[Op, dict[str, Any]]:
+def _arguments(
+    data: bool,
+    op: str,
+    tensors: tuple[str, ...],
+    files: tuple[str, ...],
+    settings: tuple[str, ...],
+    outputs: str | None,
+    backend: str | None,
+    variant: str | None,
+    device: str | None,
+    seed: int,
+    profile: str | None = None,
+) -> tuple[Op, dict[str, Any]]:
     target = registry.load(op).op if Path(op).is_dir() else registry.op(op)
     named: dict[str, Any] = {
         "inputs": read_tensors(target, tensors, files, seed, data),
@@ -106,9 +128,12 @@ def ops(as_json: bool) -> None:
         _print_json([{"op": op.id, "variants": len(op.variants), "file": op.file} for op in every])
         return
     rows = [
-        (op.id, ", ".join(s.role if s.required else f"{s.role}?" for s in op.inputs),
-         ", ".join(s.role if s.required else f"{s.role}?" for s in op.outputs),
-         str(len(op.variants)))
+        (
+            op.id,
+            ", ".join(s.role if s.required else f"{s.role}?" for s in op.inputs),
+            ", ".join(s.role if s.required else f"{s.role}?" for s in op.outputs),
+            str(len(op.variants)),
+        )
         for op in every
     ]
     console.print(table(None, ("op", "inputs", "outputs", "shader variants"), rows))
@@ -126,24 +151,41 @@ def op(name: str, as_json: bool) -> None:
     if as_json:
         _print_json(msgspec.to_builtins(manifest))
         return
-    console.print(Text(target.id, style="bold"), Text(f"since version {manifest.since_version}  {target.file}"))
+    console.print(
+        Text(target.id, style="bold"),
+        Text(f"since version {manifest.since_version}  {target.file}"),
+    )
     console.print(Text(manifest.description), "")
     rows = [
-        (direction, s.role, s.arg, ", ".join(target.allowed_dtypes(s.dtype)) or "any",
-         "required" if s.required else "optional", s.description)
-        for direction, specs in (("input", target.inputs), ("output", target.outputs)) for s in specs
+        (
+            direction,
+            s.role,
+            s.arg,
+            ", ".join(target.allowed_dtypes(s.dtype)) or "any",
+            "required" if s.required else "optional",
+            s.description,
+        )
+        for direction, specs in (("input", target.inputs), ("output", target.outputs))
+        for s in specs
     ]
     console.print(table("Tensors", ("", "name", "also", "dtypes", "presence", "what"), rows), "")
     if target.attribute_names:
         described = manifest.attribute_descriptions
-        attributes = [(n, str(target.attributes.get(n, "none")), described.get(n, "")) for n in target.attribute_names]
+        attributes = [
+            (n, str(target.attributes.get(n, "none")), described.get(n, "")) for n in target.attribute_names
+        ]
         console.print(table("Attributes", ("name", "default", "what"), attributes), "")
     rules = [(rule.argument, rule.needed, rule.rule) for rule in manifest.registry.contract]
     if rules:
         console.print(table("Contract", ("argument", "needed", "rule"), rules), "")
     variants = sorted(target.variants.values(), key=lambda v: -v.priority)
     shown = [
-        (str(v.id), f"{v.priority:g}", ", ".join(p.template for p in v.passes), "\n".join(v.when or ()))
+        (
+            str(v.id),
+            f"{v.priority:g}",
+            ", ".join(p.template for p in v.passes),
+            "\n".join(v.when or ()),
+        )
         for v in variants
     ]
     console.print(table("Shader variants", ("id", "priority", "template", "when"), shown))
@@ -155,23 +197,38 @@ def backends(as_json: bool) -> None:
     """Doctor: which backends can run here, on which device, and what is missing."""
     found = registry.backends()
     if as_json:
-        _print_json([
-            {name: dict(getattr(s, name)) if name == "details" else getattr(s, name)
-             for name in s.__dataclass_fields__} for s in found
-        ])
+        _print_json(
+            [
+                {
+                    name: dict(getattr(s, name)) if name == "details" else getattr(s, name)
+                    for name in s.__dataclass_fields__
+                }
+                for s in found
+            ]
+        )
         return
     rows = []
     for status in found:
         state = Text("no", style="bold red")
         if status.available:
-            state = Text("yes", style="bold green") if status.automatic else Text("by name only", style="yellow")
+            state = (
+                Text("yes", style="bold green") if status.automatic else Text("by name only", style="yellow")
+            )
         about = status.device if status.available else f"{status.because}: {status.found}"
         rows.append((status.name, f"{status.priority:g}", status.distribution, state, about, status.needed))
-    console.print(table(None, ("backend", "priority", "from", "runs", "device or reason", "what would help"), rows))
+    console.print(
+        table(
+            None,
+            ("backend", "priority", "from", "runs", "device or reason", "what would help"),
+            rows,
+        )
+    )
     for status in found:
         if status.details:
             console.print()
-            facts = [(key, ", ".join(v) if isinstance(v, list) else str(v)) for key, v in status.details.items()]
+            facts = [
+                (key, ", ".join(v) if isinstance(v, list) else str(v)) for key, v in status.details.items()
+            ]
             console.print(table(status.name, ("", ""), facts))
     if any(s.available and not s.automatic for s in found):
         console.print("\nA software adapter runs when it is named, and never wins an automatic choice.")
@@ -203,8 +260,15 @@ def _facts(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:
     with np.errstate(all="ignore"):
         numbers = [float(f(wide)) if wide.size else None for f in (np.min, np.max, np.mean)]
     low, high, mean = (None if n is None else float(f"{n:.7g}") for n in numbers)
-    return {"output": name, "shape": list(value.shape), "dtype": value.dtype.name, "min": low, "max": high,
-            "mean": mean, "first": [float(f"{v:.7g}") for v in wide.reshape(-1)[:4]]}
+    return {
+        "output": name,
+        "shape": list(value.shape),
+        "dtype": value.dtype.name,
+        "min": low,
+        "max": high,
+        "mean": mean,
+        "first": [float(f"{v:.7g}") for v in wide.reshape(-1)[:4]],
+    }
 
 
 @main.command()
@@ -233,7 +297,9 @@ def render(as_json: bool, **options: Any) -> None:
     if not passes:
         console.print("The chosen backend has no source text.")
     for item in passes:
-        click.echo(f"// pass {item.id}: {item.shader}, {item.dispatch} workgroups, uniforms {dict(item.uniforms)}")
+        click.echo(
+            f"// pass {item.id}: {item.shader}, {item.dispatch} workgroups, uniforms {dict(item.uniforms)}"
+        )
         click.echo(item.source)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import arrays
 from .accuracy import Expected, Verdict, judge, judge_pair
 from .call import parse_call, wrong
 from .errors import RegistryError
@@ -56,12 +55,18 @@ class Report:
             "ok": self.ok,
             "rows": [
                 {
-                    "backend": row.backend, "variant": row.variant, "output": row.output, "ok": row.ok,
-                    "error": row.error, **(asdict(row.verdict) if row.verdict else {}),
+                    "backend": row.backend,
+                    "variant": row.variant,
+                    "output": row.output,
+                    "ok": row.ok,
+                    "error": row.error,
+                    **(asdict(row.verdict) if row.verdict else {}),
                 }
                 for row in self.rows
             ],
-            "skipped": [dict(zip(("backend", "variant", "reason"), skip, strict=True)) for skip in self.skipped],
+            "skipped": [
+                dict(zip(("backend", "variant", "reason"), skip, strict=True)) for skip in self.skipped
+            ],
         }
 
     def table(self) -> list[tuple[str, ...]]:
@@ -79,8 +84,20 @@ class Report:
         return "\n".join([f"{self.request}\n  against {self.against}", *lines, *skipped])
 
 
-HEADER = ("backend", "variant", "output", "verdict", "max abs", "max rel", "max ULP", "worst at",
-          "found", "expected", "compared", "NaN")
+HEADER = (
+    "backend",
+    "variant",
+    "output",
+    "verdict",
+    "max abs",
+    "max rel",
+    "max ULP",
+    "worst at",
+    "found",
+    "expected",
+    "compared",
+    "NaN",
+)
 
 
 def compare(registry: Registry, op: Op, tensors: Sequence[Any], named: Mapping[str, Any]) -> Report:
@@ -90,7 +107,9 @@ def compare(registry: Registry, op: Op, tensors: Sequence[Any], named: Mapping[s
         raise wrong(op, "compare allocates its own outputs; leave out= away", "out")
     options = {name: value for name, value in named.items() if name not in ("backend", "variant")}
     names = named.get("backend")
-    considered = {} if names is None else {"backend": [names] if isinstance(names, str) else list(names)}
+    considered: dict[str, Any] = (
+        {} if names is None else {"backend": [names] if isinstance(names, str) else list(names)}
+    )
     if names is None:
         considered = {"backend": [status.name for status in registry.backends() if status.available]}
     if call.variant is not None:
@@ -101,13 +120,19 @@ def compare(registry: Registry, op: Op, tensors: Sequence[Any], named: Mapping[s
     rows: list[Comparison] = []
     first: dict[str, np.ndarray[Any, Any]] | None = None
     for candidate in decision.eligible:
-        pinned = {**options, "backend": candidate.backend, "variant": candidate.variant,
-                  "outputs": request.asked}
+        pinned = {
+            **options,
+            "backend": candidate.backend,
+            "variant": candidate.variant,
+            "outputs": request.asked,
+        }
         try:
             result = registry.prepare(op, *tensors, **pinned)(**_again(call.tensors))
         except RegistryError as error:
             text = str(error).splitlines()[0]
-            rows += [Comparison(candidate.backend, candidate.variant, role, None, text) for role in request.asked]
+            rows += [
+                Comparison(candidate.backend, candidate.variant, role, None, text) for role in request.asked
+            ]
             continue
         values = (result,) if isinstance(result, np.ndarray) or not isinstance(result, tuple) else result
         hosts = {role: registry.host(value) for role, value in zip(request.asked, values, strict=True)}
@@ -115,7 +140,8 @@ def compare(registry: Registry, op: Op, tensors: Sequence[Any], named: Mapping[s
         for role, actual in hosts.items():
             dtype = request.outputs[role].dtype
             verdict = (
-                judge(actual, expected[role], dtype) if expected is not None
+                judge(actual, expected[role], dtype)
+                if expected is not None
                 else judge_pair(actual, first[role])
             )
             rows.append(Comparison(candidate.backend, candidate.variant, role, verdict))
@@ -145,7 +171,12 @@ def _cells(row: Comparison) -> tuple[str, ...]:
     verdict = "ok" if v.ok else f"FAILS: {v.reason}"
     worst = str(list(v.worst)) if v.worst is not None else ""
     return (
-        *names, verdict, f"{v.max_abs:.3g}", f"{v.max_rel:.3g}", f"{v.max_ulp:.3g}", worst,
+        *names,
+        verdict,
+        f"{v.max_abs:.3g}",
+        f"{v.max_rel:.3g}",
+        f"{v.max_ulp:.3g}",
+        worst,
         "" if v.worst_actual is None else f"{v.worst_actual:.7g}",
         "" if v.worst_expected is None else f"{v.worst_expected:.7g}",
         str(v.compared),

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from .errors import NoPlanError
-from .language.expressions import EvaluationError, parse
 from .hookspecs import Availability, Claim, Predicate, Refusal
+from .language.expressions import EvaluationError, parse
 from .language.reasons import why_false
 from .request import Request
 from .scope import NO_DEVICE, request_scope
@@ -47,7 +47,16 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """The row as plain data."""
-        names = ("backend", "variant", "verdict", "condition", "because", "found", "needed", "demoted")
+        names = (
+            "backend",
+            "variant",
+            "verdict",
+            "condition",
+            "because",
+            "found",
+            "needed",
+            "demoted",
+        )
         return {name: getattr(self, name) for name in names}
 
 
@@ -196,7 +205,14 @@ def _judge_offer(request: Request, offer: Offer, policy: Policy, settled: bool) 
         return rows
     winner = (accepted or demoted)[0]
     because = winner.because if winner.demoted else "every condition holds"
-    won = Row(winner.backend, winner.variant, "chosen", because, demoted=winner.demoted, claim=winner.claim)
+    won = Row(
+        winner.backend,
+        winner.variant,
+        "chosen",
+        because,
+        demoted=winner.demoted,
+        claim=winner.claim,
+    )
     # Accepted before demoted, otherwise as tried: the printed order is the order of preference.
     rows = [won if row is winner else row for row in rows]
     return [row for row in rows if not row.demoted] + [row for row in rows if row.demoted]
@@ -210,7 +226,9 @@ def _against_backend(offer: Offer, policy: Policy) -> Reason | None:
         return offer.obstacle
     if not here.hardware and not policy.accept_software:
         return Reason(
-            "adapter is hardware", "adapter is hardware", f"{here.name} (software)",
+            "adapter is hardware",
+            "adapter is hardware",
+            f"{here.name} (software)",
             f'a GPU, or backend="{offer.backend}"',
         )
     lost = policy.failures.get((offer.backend, None))
@@ -256,8 +274,12 @@ class _Judge:
             try:
                 self.scope = request_scope(self.request, self.device)
             except EvaluationError as error:
-                self.broken = Reason("the manifest's derived values", "derived values can be computed",
-                                     str(error), "a request the manifest can derive from")
+                self.broken = Reason(
+                    "the manifest's derived values",
+                    "derived values can be computed",
+                    str(error),
+                    "a request the manifest can derive from",
+                )
         if self.scope is None:
             return self.broken
         expression = parse(condition)
@@ -272,7 +294,13 @@ class _Judge:
 
 def _rejected(backend: str, variant: str, reason: Reason, claim: Claim | None = None) -> Row:
     return Row(
-        backend, variant, "rejected", reason.because, reason.found, reason.needed, reason.condition,
+        backend,
+        variant,
+        "rejected",
+        reason.because,
+        reason.found,
+        reason.needed,
+        reason.condition,
         claim=claim,
     )
 
@@ -284,8 +312,15 @@ def _fold_rows(rows: Sequence[Row]) -> Iterable[tuple[str, ...]]:
     for _, run in groupby(rows, key=key):
         same = list(run)
         first = same[0]
-        yield (str(rank + 1), first.backend, first.variant, first.verdict, first.because, first.found,
-               first.needed)
+        yield (
+            str(rank + 1),
+            first.backend,
+            first.variant,
+            first.verdict,
+            first.because,
+            first.found,
+            first.needed,
+        )
         if len(same) == 2:
             yield (str(rank + 2), first.backend, same[1].variant, first.verdict, "the same", "", "")
         elif len(same) > 2:

@@ -15,7 +15,7 @@ import numpy as np
 from . import arrays
 from .call import Call, parse_call
 from .catalog import Catalog, Status
-from .errors import BackendError, ContractError, RegistryWarning
+from .errors import BackendError, ContractError, RegistryWarning, shorten
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -201,7 +201,10 @@ class Registry:
     # Settings
 
     def configure(
-        self, *, backends: Sequence[str] | None = None, options: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        *,
+        backends: Sequence[str] | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Sets the order of backends (these and no others; None: by priority) and options by backend.
 
@@ -231,8 +234,11 @@ class Registry:
         request = bind(call, self.catalog.location, ours)
         places = set(request.devices.values())
         if len(places) > 1:
-            raise ContractError(f"{call.op.id}: tensors on several devices: {', '.join(sorted(places))}; "
-                                "move them to one with registry.to_device", op=call.op.id)
+            raise ContractError(
+                f"{call.op.id}: tensors on several devices: {', '.join(sorted(places))}; "
+                "move them to one with registry.to_device",
+                op=call.op.id,
+            )
         return request
 
     def _plan(self, call: Call) -> Plan:
@@ -242,7 +248,9 @@ class Registry:
         if call.profile is not None:
             raise ContractError("profile= describes a device that is not here; use explain, render or infer")
         request = self._bind(call)
-        types = {role: arrays.describe(value, role, self.catalog.location) for role, value in call.tensors.items()}
+        types = {
+            role: arrays.describe(value, role, self.catalog.location) for role, value in call.tensors.items()
+        }
         _need_data(types, call)
         failures: dict[tuple[str, str | None], str] = {}
         cause: BackendError | None = None
@@ -253,18 +261,29 @@ class Registry:
             row = decision.require()
             assert row.claim is not None
             backend = self.catalog.backend(row.backend)
-            at = call.device or next((d for d in request.devices.values() if self.catalog.at(d) is backend), None)
+            at = call.device or next(
+                (d for d in request.devices.values() if self.catalog.at(d) is backend), None
+            )
             options = self.catalog.options(row.backend, at)
             try:
                 executable = None if request.empty else backend.prepare(request, row.claim, options)
             except Exception as error:  # whatever a backend raises becomes the reason against its claim
                 cause = _as_backend_error(error, call.op, row.backend, row.variant)
-                failures[row.backend, None if cause.lost else row.variant] = str(cause).splitlines()[0]
+                text = " ".join(cause.message.split())
+                failures[row.backend, None if cause.lost else row.variant] = shorten(text, 200)
                 if call.variant is None:
                     warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=3)
                 continue
-            return Plan(request, decision, types, backend, executable, call.single, self.catalog,
-                        self._remember)
+            return Plan(
+                request,
+                decision,
+                types,
+                backend,
+                executable,
+                call.single,
+                self.catalog,
+                self._remember,
+            )
 
     def _remember(self, plan: Plan) -> None:
         self._here.plan = plan
@@ -274,8 +293,14 @@ def _as_backend_error(error: Exception, op: Op, backend: str, variant: str) -> B
     if isinstance(error, BackendError):
         if error.op is not None:
             return error
-        return BackendError(error.message, op=op.id, backend=backend, variant=variant, line=error.line,
-                            lost=error.lost)
+        return BackendError(
+            error.message,
+            op=op.id,
+            backend=backend,
+            variant=variant,
+            line=error.line,
+            lost=error.lost,
+        )
     return BackendError(f"{type(error).__name__}: {error}", op=op.id, backend=backend, variant=variant)
 
 
@@ -283,8 +308,11 @@ def _need_data(types: Mapping[str, arrays.ArrayType], call: Call) -> None:
     pairs = [role for role, kind in types.items() if kind.kind == "pair"]
     pairs += [role for role, value in call.out.items() if arrays.is_pair(value)]
     if pairs:
-        raise ContractError(f"{call.op.id}: {pairs[0]} is a (shape, dtype) pair; a run needs an array",
-                            op=call.op.id, argument=pairs[0])
+        raise ContractError(
+            f"{call.op.id}: {pairs[0]} is a (shape, dtype) pair; a run needs an array",
+            op=call.op.id,
+            argument=pairs[0],
+        )
 
 
 def _signature(value: Any, catalog: Catalog) -> Any:

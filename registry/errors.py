@@ -1,4 +1,4 @@
-"""The kinds of error a user can meet. Each keeps its facts as attributes, so that callers need not parse text."""
+"""The kinds of error a user can meet. Each keeps its facts as attributes, so that nobody parses text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NoPlanError(RegistryError):
 
 
 class ManifestError(RegistryError):
-    """A manifest is wrong. ``file`` names it, ``path`` the place in the document (``$.variants[0].when[1]``)."""
+    """A manifest is wrong. ``file`` names it, ``path`` the place in it (``$.variants[0].when[1]``)."""
 
     def __init__(self, message: str, *, file: str | None = None, path: str | None = None):
         where = ", ".join(part for part in (file, f"at {path}" if path else None) if part)
@@ -97,3 +97,8 @@ def suggestion(name: str, known: Sequence[str]) -> str:
         folded = {candidate.casefold(): candidate for candidate in known}
         close = [folded[name.casefold()]] if name.casefold() in folded else []
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def shorten(text: str, width: int) -> str:
+    """The text, cut to ``width`` characters with an ellipsis at its end."""
+    return text if len(text) <= width else text[: width - 3] + "..."

@@ -115,8 +115,9 @@ class RenderedPass:
 class Executable(Protocol):
     """What a backend prepares: ready to run one request again and again, from several threads."""
 
-    scratch_bytes: int
-    """Bytes of device or host memory allocated per run beyond inputs and outputs."""
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of device or host memory allocated per run beyond inputs and outputs."""
 
     def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Fills ``outputs`` from ``inputs``, both keyed by role.
@@ -164,9 +165,7 @@ class Backend:
         """
         raise NotImplementedError
 
-    def render(
-        self, request: Request, claim: Claim, availability: Availability
-    ) -> tuple[RenderedPass, ...]:
+    def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
         """The source text of every pass, without touching a device. Empty for a backend without source."""
         return ()
 

@@ -20,8 +20,9 @@ _SHAPE = re.compile(r"\[?\s*(?P<dims>\d+(?:\s*[x,]\s*\d+)*)?\s*\]?(?::(?P<dtype>
 _SHORT = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 
 
-def read_tensors(op: Op, specs: Sequence[str], files: Sequence[str], seed: int, data: bool = True
-                 ) -> dict[str, Any]:
+def read_tensors(
+    op: Op, specs: Sequence[str], files: Sequence[str], seed: int, data: bool = True
+) -> dict[str, Any]:
     """Tensors of an op by name.
 
     ``specs`` are ``name=file.npy``, ``name=2x8x768`` or ``name=2x8x768:f16`` (normal numbers drawn from the
@@ -88,7 +89,9 @@ def _draw(shape: tuple[int, ...], dtype: str, name: str, seed: int) -> np.ndarra
 def _load(file: str, suffixes: tuple[str, ...]) -> Mapping[str, np.ndarray[Any, Any]]:
     path = Path(file)
     if path.suffix not in suffixes:
-        raise ContractError(f"{file!r}; needed: a {' or '.join(suffixes)} file, or a shape such as 2x8x768:f16")
+        raise ContractError(
+            f"{file!r}; needed: a {' or '.join(suffixes)} file, or a shape such as 2x8x768:f16"
+        )
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):

@@ -302,14 +302,10 @@ class Op:
 
 
 def _tensors(manifest: Manifest, ports: list[Port]) -> tuple[TensorSpec, ...]:
-    calling = {
-        arg.semantic: (name, arg) for name, arg in manifest.args.items() if arg.kind == "tensor"
-    }
+    calling = {arg.semantic: (name, arg) for name, arg in manifest.args.items() if arg.kind == "tensor"}
     specs = []
     for port in ports:
         name, arg = calling.get(port.role, (port.role, None))
         required = arg.required if arg is not None else not port.optional
-        specs.append(
-            TensorSpec(port.role, name, port.dtype, required, port.shape, port.description)
-        )
+        specs.append(TensorSpec(port.role, name, port.dtype, required, port.shape, port.description))
     return tuple(specs)

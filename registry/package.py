@@ -67,7 +67,7 @@ class Handle:
 
 
 def load_package(folder: Path) -> Op:
-    """Reads a package folder: ``manifest.json`` and the templates its passes name, flat or in ``build/webgpu``.
+    """Reads a package folder, flat or in ``build/webgpu``: ``manifest.json`` and the templates it names.
 
     Raises:
         PackageError: the folder, the manifest or a template is missing, lies outside the folder, is too
@@ -96,8 +96,9 @@ def _digests(root: Path) -> Mapping[str, str] | None:
         files = digest["files"]
         known = digest["algorithm"] == "sha256" and all(isinstance(v, str) for v in files.values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PackageError(f"{root / 'metadata.json'}: {error!r}; needed: digest.algorithm and "
-                           "digest.files") from error
+        raise PackageError(
+            f"{root / 'metadata.json'}: {error!r}; needed: digest.algorithm and digest.files"
+        ) from error
     if not known:
         raise PackageError(f"{root / 'metadata.json'}: needed: sha256 digests as text")
     return dict(files)

@@ -76,9 +76,7 @@ class PreparedVariant:
     scratch: Mapping[str, TensorType]
 
 
-def evaluate_variant(
-    request: Request, variant: Variant, device: Mapping[str, Any]
-) -> PreparedVariant:
+def evaluate_variant(request: Request, variant: Variant, device: Mapping[str, Any]) -> PreparedVariant:
     """Evaluates a variant's passes for a request on a device.
 
     Raises:
@@ -97,9 +95,7 @@ def evaluate_variant(
 
 def storage_buffers(manifest: Manifest, variant: Variant) -> int:
     """The most storage buffers any pass of the variant binds."""
-    return max(
-        sum(b.buffer.type != "uniform" for b in _bindings(manifest, item)) for item in variant.passes
-    )
+    return max(sum(b.buffer.type != "uniform" for b in _bindings(manifest, item)) for item in variant.passes)
 
 
 def _evaluate_pass(
@@ -157,8 +153,9 @@ def _bind(
     element = str(_reference(binding.element_type, constants, scope, variable))
     length = _reference(binding.length, constants, scope, variable)
     if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
-        raise EvaluationError(f"binding {variable}: length {binding.length} is {length!r}; needed: an "
-                              "integer of at least 1")
+        raise EvaluationError(
+            f"binding {variable}: length {binding.length} is {length!r}; needed: an integer of at least 1"
+        )
     names = [name for name in (binding.name, binding.role, binding.semantic) if name]
     tensor = next((name for name in names if name in scratch), None)
     in_scratch = tensor is not None
@@ -219,7 +216,9 @@ def _grid(dispatch: Dispatch, scope: Mapping[str, Any], even: bool) -> tuple[int
     def count(value: str | int | None, name: str) -> int:
         number = evaluate(value, scope)
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise EvaluationError(f"dispatch {name} ({value}) is {number!r}; needed: an integer of at least 0")
+            raise EvaluationError(
+                f"dispatch {name} ({value}) is {number!r}; needed: an integer of at least 0"
+            )
         return number
 
     if dispatch.workgroups is not None:

@@ -71,11 +71,14 @@ class Plan:
             if found != self.types[role]:
                 raise ContractError(
                     f"{op.id}: {role} is {_text(found)}; this plan was made for {_text(self.types[role])}",
-                    op=op.id, argument=role,
+                    op=op.id,
+                    argument=role,
                 )
         for name, value in {**call.attrs, **call.args}.items():
             if value != {**self.request.attrs, **self.request.args}.get(name):
-                raise ContractError(f"{op.id}: this plan was made for another {name}", op=op.id, argument=name)
+                raise ContractError(
+                    f"{op.id}: this plan was made for another {name}", op=op.id, argument=name
+                )
         return self.execute(call.tensors, call.out)
 
     def execute(self, tensors: Mapping[str, Any], out: Mapping[str, Any]) -> Any:
@@ -107,7 +110,10 @@ class Plan:
         return value if owner is self.target else owner.host(value)
 
     def _first_device(self) -> str | None:
-        return next((self.types[s.role].device for s in self.request.op.inputs if s.role in self.types), None)
+        return next(
+            (self.types[s.role].device for s in self.request.op.inputs if s.role in self.types),
+            None,
+        )
 
     def _allocate(self, role: str) -> Any:
         tensor = self.request.outputs[role]
@@ -123,7 +129,9 @@ class Plan:
         if (kind.shape, kind.dtype) != (tensor.shape, tensor.dtype):
             raise ContractError(
                 f"{self.request.op.id}: out {role} is {_text(kind)}; needed: {tensor.dtype} "
-                f"{arrays.shapes_text(tensor.shape)}", op=self.request.op.id, argument=role,
+                f"{arrays.shapes_text(tensor.shape)}",
+                op=self.request.op.id,
+                argument=role,
             )
         if kind.device is not None:
             if self.catalog.at(kind.device) is not self.target:

@@ -69,7 +69,8 @@ def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plu
             if strict:
                 raise PluginError(
                     f"plugin {entry.name} of {entry.distribution}: {cause}",
-                    plugin=entry.name, distribution=entry.distribution,
+                    plugin=entry.name,
+                    distribution=entry.distribution,
                 ) from error
             continue
         brought.append((entry, backends))
@@ -77,7 +78,8 @@ def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plu
     for failure in found.failures:
         warnings.warn(
             f"plugin {failure.plugin} of {failure.distribution} did not load: {failure.cause}",
-            RegistryWarning, stacklevel=2,
+            RegistryWarning,
+            stacklevel=2,
         )
     return found
 
@@ -121,11 +123,17 @@ def _check_names(plugin: object, entry: _Entry) -> None:
     marked = [name for name in hooks if hasattr(getattr(plugin, name, None), "registry_impl")]
     wrong = [name for name in marked if name not in known]
     if wrong:
-        raise PluginError(f"unknown hook {', '.join(wrong)}; hooks: {', '.join(HOOKS)}",
-                          plugin=entry.name, distribution=entry.distribution)
+        raise PluginError(
+            f"unknown hook {', '.join(wrong)}; hooks: {', '.join(HOOKS)}",
+            plugin=entry.name,
+            distribution=entry.distribution,
+        )
     if not marked:
-        raise PluginError(f"it has no hook; needed: one of {', '.join(HOOKS)}, marked with hookimpl",
-                          plugin=entry.name, distribution=entry.distribution)
+        raise PluginError(
+            f"it has no hook; needed: one of {', '.join(HOOKS)}, marked with hookimpl",
+            plugin=entry.name,
+            distribution=entry.distribution,
+        )
 
 
 def _check_backend(backend: object, entry: _Entry) -> None:
@@ -158,10 +166,14 @@ def _admit(brought: list[tuple[_Entry, list[Backend]]], found: Plugins) -> None:
             ours = [other for other in rivals if other.distribution == OURS]
             if rivals and entry.distribution != OURS:
                 owner = ours[0] if ours else rivals[0]
-                found.failures.append(Failure(
-                    entry.name, entry.distribution,
-                    f"backend name {backend.name!r} is also claimed by {owner.name} of {owner.distribution}",
-                ))
+                found.failures.append(
+                    Failure(
+                        entry.name,
+                        entry.distribution,
+                        f"backend name {backend.name!r} is also claimed by "
+                        f"{owner.name} of {owner.distribution}",
+                    )
+                )
                 continue
             found.backends.setdefault(backend.name, backend)
             found.origins.setdefault(backend.name, entry.distribution)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +13,7 @@ from .call import Call, parse_call, wrong
 from .dtypes import STORAGE
 from .manifest import Op, TensorSpec
 from .scope import contract_scope, infer_shape
+
 
 @dataclass(frozen=True)
 class TensorType:
@@ -63,9 +64,7 @@ class Request:
             for role, t in self.inputs.items()
         ]
         changed = [
-            f"{name}={value!r}"
-            for name, value in self.attrs.items()
-            if value != self.op.attributes.get(name)
+            f"{name}={value!r}" for name, value in self.attrs.items() if value != self.op.attributes.get(name)
         ]
         return f"{self.op.id}  {'  '.join([*parts, *changed])}  ->  {', '.join(self.asked)}"
 
@@ -82,8 +81,11 @@ def bind(call: Call, owner: Owner = no_owner, fallback: Op | None = None) -> Req
     for spec in op.inputs:
         if spec.required and spec.role not in call.tensors:
             raise wrong(op, f"required input {spec.role} is missing", spec.role)
-    types = {spec.role: describe(call.tensors[spec.role], f"{op.id}: {spec.role}", owner)
-             for spec in op.inputs if spec.role in call.tensors}
+    types = {
+        spec.role: describe(call.tensors[spec.role], f"{op.id}: {spec.role}", owner)
+        for spec in op.inputs
+        if spec.role in call.tensors
+    }
     given = {role: describe(value, f"{op.id}: out {role}", owner) for role, value in call.out.items()}
     dtypes = _bind_dtypes(op, types, given)
     attrs = _check_attrs(op, call.attrs)
@@ -138,8 +140,8 @@ def _check_attrs(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
             if constraint.required:
                 raise wrong(op, f"required attribute {name} is missing", name)
             continue
-        if constraint.values and not any(_same(attrs[name], value) for value in constraint.values):
-            allowed = ", ".join(repr(value) for value in constraint.values)
+        if not constraint.allows(attrs[name]):
+            allowed = ", ".join(repr(value) for value in constraint.values or ())
             raise wrong(op, f"attribute {name} is {attrs[name]!r}; needed: one of {allowed}", name)
     return attrs
 
@@ -149,19 +151,12 @@ def _plain(op: Op, name: str, value: Any) -> Any:
     if item is not None and getattr(value, "ndim", 1) == 0:
         value = item()
     if not isinstance(value, str | int | float | bool | list | tuple):
-        raise wrong(op, f"attribute {name} is a {type(value).__name__}; needed: a number, string or list", name)
+        raise wrong(
+            op,
+            f"attribute {name} is a {type(value).__name__}; needed: a number, string or list",
+            name,
+        )
     return list(value) if isinstance(value, tuple) else value
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Numbers are the same when they are after rounding to float32, as ONNX stores them."""
-    if isinstance(a, bool) or isinstance(b, bool) or not (
-        isinstance(a, int | float) and isinstance(b, int | float)
-    ):
-        return type(a) is type(b) and bool(a == b)
-    import numpy as np
-
-    return bool(np.float32(a) == np.float32(b))
 
 
 _RANGES = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1)}
@@ -190,8 +185,13 @@ def _check_args(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_rule(
-    op: Op, rule: str, argument: str, needed: str,
-    scope: Mapping[str, Any], inputs: Mapping[str, TensorType], attrs: Mapping[str, Any],
+    op: Op,
+    rule: str,
+    argument: str,
+    needed: str,
+    scope: Mapping[str, Any],
+    inputs: Mapping[str, TensorType],
+    attrs: Mapping[str, Any],
 ) -> None:
     from .language.expressions import evaluate
 
@@ -208,21 +208,29 @@ def _check_rule(
 
 
 def _output(
-    op: Op, spec: TensorSpec, types: Mapping[str, ArrayType], given: Mapping[str, ArrayType],
-    dtypes: Mapping[str, str], scope: Mapping[str, Any], fallback: Op | None, call: Call,
+    op: Op,
+    spec: TensorSpec,
+    types: Mapping[str, ArrayType],
+    given: Mapping[str, ArrayType],
+    dtypes: Mapping[str, str],
+    scope: Mapping[str, Any],
+    fallback: Op | None,
+    call: Call,
 ) -> TensorType:
     actual = given.get(spec.role)
     dtype = _output_dtype(op, spec, types, dtypes)
     if spec.shape is not None:
         shape = infer_shape(op, spec, scope)
         if actual is not None and actual.shape != shape:
-            raise wrong(op, f"out {spec.role} has shape {shapes_text(actual.shape)}; "
-                         f"needed: {shapes_text(shape)}", spec.role)
+            raise wrong(
+                op,
+                f"out {spec.role} has shape {shapes_text(actual.shape)}; needed: {shapes_text(shape)}",
+                spec.role,
+            )
     elif actual is not None:
         shape = actual.shape
     elif fallback is not None:
-        by_role = {name: value for name, value in call.tensors.items()}
-        ours = parse_call(fallback, (), {"inputs": by_role, "attrs": call.attrs, "outputs": spec.role})
+        ours = parse_call(fallback, (), {"inputs": call.tensors, "attrs": call.attrs, "outputs": spec.role})
         shape = bind(ours).outputs[spec.role].shape
     else:
         raise wrong(op, f"the manifest gives no shape for output {spec.role}; pass out=", spec.role)
@@ -231,9 +239,7 @@ def _output(
     return TensorType(shape, dtype)
 
 
-def _output_dtype(
-    op: Op, spec: TensorSpec, types: Mapping[str, ArrayType], dtypes: Mapping[str, str]
-) -> str:
+def _output_dtype(op: Op, spec: TensorSpec, types: Mapping[str, ArrayType], dtypes: Mapping[str, str]) -> str:
     if spec.dtype is None:
         return "float32"
     if spec.dtype in dtypes:
@@ -245,5 +251,3 @@ def _output_dtype(
         if array.dtype in allowed:
             return array.dtype
     raise wrong(op, f"the dtype of output {spec.role} ({spec.dtype}) follows from no input; pass out=")
-
-

@@ -52,8 +52,7 @@ def contract_scope(
         "device": device,
         "attrs": attrs,
         "args": args,
-        "present": {spec.arg: spec.role in tensors for spec in specs}
-        | {name: False for name in op.scalars},
+        "present": {spec.arg: spec.role in tensors for spec in specs} | dict.fromkeys(op.scalars, False),
         "shapes": shapes,
         "ranks": {name: len(shape) for name, shape in shapes.items()},
         "tensorDtypes": tensor_dtypes,
@@ -71,9 +70,7 @@ def request_scope(request: Request, device: Mapping[str, Any]) -> dict[str, Any]
     Raises:
         EvaluationError: a derived value cannot be computed; names it.
     """
-    scope = contract_scope(
-        request.op, request.tensors, request.dtypes, request.attrs, request.args, device
-    )
+    scope = contract_scope(request.op, request.tensors, request.dtypes, request.attrs, request.args, device)
     return derive(request.op.manifest.derive, scope)
 
 

@@ -45,8 +45,11 @@ def considered(catalog: Catalog, call: Call) -> tuple[tuple[str, ...], bool]:
     if call.device is not None:
         owner = catalog.split_device(call.device)[0]
         if names is not None and owner not in names:
-            raise ContractError(f"device={call.device!r} belongs to backend {owner!r}, but "
-                                f"backend={call.backend!r} is asked for", op=call.op.id)
+            raise ContractError(
+                f"device={call.device!r} belongs to backend {owner!r}, but "
+                f"backend={call.backend!r} is asked for",
+                op=call.op.id,
+            )
         return (owner,), True
     if names is not None:
         return names, True
@@ -89,5 +92,7 @@ def _check_variant(catalog: Catalog, call: Call, names: tuple[str, ...]) -> None
     if call.variant not in known:
         raise ContractError(
             f"{call.op.id}: no variant {call.variant!r}{suggestion(str(call.variant), known)}; "
-            f"variants: {', '.join(known) or 'none'}", op=call.op.id, argument="variant",
+            f"variants: {', '.join(known) or 'none'}",
+            op=call.op.id,
+            argument="variant",
         )

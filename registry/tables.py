@@ -12,7 +12,12 @@ from rich.text import Text
 from .comparison import HEADER, Report
 from .decide import Decision
 
-_VERDICT_STYLES = {"chosen": "bold green", "eligible": "green", "rejected": "red", "not tried": "dim"}
+_VERDICT_STYLES = {
+    "chosen": "bold green",
+    "eligible": "green",
+    "rejected": "red",
+    "not tried": "dim",
+}
 
 
 WIDTH = 160
@@ -27,8 +32,14 @@ def make_console(stderr: bool = False) -> Console:
 
 def table(title: str | None, header: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     """A plain table; its cells are text, never markup."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
-                 show_edge=False, pad_edge=False)
+    made = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     for name in header:
         made.add_column(name, overflow="fold")
     for row in rows:
@@ -40,8 +51,7 @@ def decision_table(decision: Decision) -> Table:
     """Every candidate with its verdict and reason; the verdict is coloured."""
     header = ("#", "backend", "variant", "verdict", "because", "found", "needed")
     rows: list[Sequence[str | Text]] = [
-        (*row[:3], Text(row[3], style=_VERDICT_STYLES.get(row[3], "")), *row[4:])
-        for row in decision.table()
+        (*row[:3], Text(row[3], style=_VERDICT_STYLES.get(row[3], "")), *row[4:]) for row in decision.table()
     ]
     made = table(str(decision.request), header, rows)
     if decision.notes:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import registry
 import registry_manifests
 import registry_numpy
 import registry_webgpu
-
-import registry
 from registry import Registry
 from registry.package import Handle
 

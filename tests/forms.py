@@ -68,7 +68,10 @@ def _skip_layer_normalization() -> Iterator[Form]:
         return at
 
     for kind, beta, bias, residual, stats in itertools.product(
-        ("rank 2", "exact", "(S, H)", "(1, S, H)"), (False, True), (False, True), (False, True),
+        ("rank 2", "exact", "(S, H)", "(1, S, H)"),
+        (False, True),
+        (False, True),
+        (False, True),
         ((), ("mean", "inv_std_var")),
     ):
         outputs = ("output", *stats, *(("input_skip_bias_sum",) if residual else ()))
@@ -86,14 +89,21 @@ def _layer_normalization() -> Iterator[Form]:
             else:
                 full = (rows, hidden, 1)
             normal = full[axis:]
-            scale = {"exact": normal, "one": (1,), "last": normal[-1:], "rows": (rows, *(1,) * len(normal)),
-                     "scalar": ()}[affine]
+            scale = {
+                "exact": normal,
+                "one": (1,),
+                "last": normal[-1:],
+                "rows": (rows, *(1,) * len(normal)),
+                "scalar": (),
+            }[affine]
             return {"X": full, "Scale": scale} | ({"B": scale} if bias else {})
 
         return at
 
     for axis, affine, bias, stats in itertools.product(
-        (-1, -2), ("exact", "one", "last", "rows", "scalar"), (False, True),
+        (-1, -2),
+        ("exact", "one", "last", "rows", "scalar"),
+        (False, True),
         ((), ("Mean",), ("InvStdDev",), ("Mean", "InvStdDev")),
     ):
         name = f"axis {axis} {affine}{' B' * bias} {' '.join(stats)}".strip()

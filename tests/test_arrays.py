@@ -25,8 +25,14 @@ def layer_norm(reg: Registry, x: Any, backend: str, **named: Any) -> Any:
 @pytest.mark.parametrize(
     "view",
     [
-        lambda b: b[1:3], lambda b: b[:, ::-1], lambda b: b.T, lambda b: np.broadcast_to(b[0], (5, 4)),
-        lambda b: b[::2], lambda b: np.asfortranarray(b), lambda b: b[:, 1:], lambda b: b[::-1, ::-2],
+        lambda b: b[1:3],
+        lambda b: b[:, ::-1],
+        lambda b: b.T,
+        lambda b: np.broadcast_to(b[0], (5, 4)),
+        lambda b: b[::2],
+        lambda b: np.asfortranarray(b),
+        lambda b: b[:, 1:],
+        lambda b: b[::-1, ::-2],
         lambda b: np.lib.stride_tricks.sliding_window_view(b.reshape(-1), 4)[::3],
     ],
 )
@@ -36,7 +42,8 @@ def test_views_equal_their_contiguous_copies(webgpu: Registry, backend: str, vie
     np.testing.assert_array_equal(layer_norm(webgpu, x, backend), want)
     scale = np.arange(2 * x.shape[-1], dtype=np.float32)[::2]
     np.testing.assert_array_equal(
-        layer_norm(webgpu, x, backend, Scale=scale), layer_norm(webgpu, x, backend, Scale=scale.copy())
+        layer_norm(webgpu, x, backend, Scale=scale),
+        layer_norm(webgpu, x, backend, Scale=scale.copy()),
     )
 
 
@@ -52,7 +59,9 @@ def test_slice_values(webgpu: Registry, backend: str) -> None:
 def test_byte_order(webgpu: Registry, backend: str, dtype: str) -> None:
     x = np.array([[1, 2, 3, 4]], dtype)
     y = layer_norm(webgpu, x, backend, Scale=np.ones(4, dtype))
-    np.testing.assert_allclose(y.astype(float), [[-1.34163542, -0.44721181, 0.44721181, 1.34163542]], atol=1e-3)
+    np.testing.assert_allclose(
+        y.astype(float), [[-1.34163542, -0.44721181, 0.44721181, 1.34163542]], atol=1e-3
+    )
     assert y.dtype.isnative
 
 

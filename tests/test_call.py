@@ -1,4 +1,4 @@
-"""How a call's arguments are read: names, positions, attributes, outputs, out, and every way to get it wrong."""
+"""How a call's arguments are read: names, positions, attributes, outputs, out; and every wrong way."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def test_op_names(shared: Registry) -> None:
     for name in ("BiasAdd", "com.microsoft::BiasAdd", "com.microsoft.BiasAdd"):
         assert shared.op(name).id == "com.microsoft::BiasAdd"
     assert shared.ops() == (
-        "ai.onnx::LayerNormalization", "com.microsoft::BiasAdd", "com.microsoft::SkipLayerNormalization",
+        "ai.onnx::LayerNormalization",
+        "com.microsoft::BiasAdd",
+        "com.microsoft::SkipLayerNormalization",
     )
 
 
@@ -153,7 +155,10 @@ def test_out_mapping_says_what_is_asked(shared: Registry) -> None:
         (np.empty((3, 4), np.float16), "float16; needed: float32"),
         (np.empty((3, 4), ">f4"), "byte order"),
         (np.broadcast_to(np.float32(0), (3, 4)), "read-only"),
-        (np.lib.stride_tricks.as_strided(np.empty(4, np.float32), (3, 4), (0, 4)), "overlaps itself"),
+        (
+            np.lib.stride_tricks.as_strided(np.empty(4, np.float32), (3, 4), (0, 4)),
+            "overlaps itself",
+        ),
         ((np.empty((3, 4), np.float32),) * 2, "2 arrays for 1 outputs"),
         ([1, 2], "2 arrays for 1 outputs"),
         (7, "Python number"),
@@ -183,12 +188,21 @@ def test_out_shares_no_memory(shared: Registry) -> None:
 
 
 def test_infer_needs_no_data(shared: Registry) -> None:
-    got = shared.infer("LayerNormalization", X=((2, 8, 768), "float32"), Scale=((768,), np.float32),
-                       outputs=("Y", "Mean", "InvStdDev"), axis=1, B=None)
+    got = shared.infer(
+        "LayerNormalization",
+        X=((2, 8, 768), "float32"),
+        Scale=((768,), np.float32),
+        outputs=("Y", "Mean", "InvStdDev"),
+        axis=1,
+        B=None,
+    )
     assert got == {
-        "Y": ((2, 8, 768), "float32"), "Mean": ((2, 1, 1), "float32"), "InvStdDev": ((2, 1, 1), "float32"),
+        "Y": ((2, 8, 768), "float32"),
+        "Mean": ((2, 1, 1), "float32"),
+        "InvStdDev": ((2, 1, 1), "float32"),
     }
-    assert shared.infer(SLN, ((2, 3, 4), "float16"), ((3, 4), "float16"), ((4,), "float16"),
-                        outputs="mean") == {"mean": ((2, 3, 1), "float32")}
+    assert shared.infer(
+        SLN, ((2, 3, 4), "float16"), ((3, 4), "float16"), ((4,), "float16"), outputs="mean"
+    ) == {"mean": ((2, 3, 1), "float32")}
     with pytest.raises(ContractError, match="needs an array"):
         shared.run(SLN, ((2, 3, 4), "float16"), ((3, 4), "float16"), ((4,), "float16"))

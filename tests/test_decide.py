@@ -36,8 +36,16 @@ def test_priority_then_position(request_: Request) -> None:
 
 
 def test_demoted_claims_come_last_within_their_backend(request_: Request) -> None:
-    claims = [Claim("a", 9, demote_when=("true",)), Claim("b", 1), Claim("c", 0, demote_when=("false",))]
-    got = decide(request_, [Offer("x", HERE, claims), Offer("y", HERE, [Claim("d", 99)])], Policy(exhaustive=True))
+    claims = [
+        Claim("a", 9, demote_when=("true",)),
+        Claim("b", 1),
+        Claim("c", 0, demote_when=("false",)),
+    ]
+    got = decide(
+        request_,
+        [Offer("x", HERE, claims), Offer("y", HERE, [Claim("d", 99)])],
+        Policy(exhaustive=True),
+    )
     assert [row.variant for row in got.rows] == ["b", "c", "a", "d"]
     only = decide(request_, [Offer("x", HERE, claims[:1]), Offer("y", HERE, [Claim("d")])])
     assert only.variant == "a" and only.chosen is not None and only.chosen.demoted
@@ -73,13 +81,21 @@ def test_predicates(request_: Request) -> None:
 def test_backend_conditions_come_first(request_: Request) -> None:
     claims = [Claim("a"), Claim("b", when=("false",))]
     offers = [
-        Offer("gone", MISSING, claims), Offer("soft", SOFTWARE, claims),
-        Offer("far", HERE, claims, Reason("stay", "stay", "X on z:0", "move it")), Offer("last", HERE, claims),
+        Offer("gone", MISSING, claims),
+        Offer("soft", SOFTWARE, claims),
+        Offer("far", HERE, claims, Reason("stay", "stay", "X on z:0", "move it")),
+        Offer("last", HERE, claims),
     ]
     got = decide(request_, offers, Policy(exhaustive=True))
     assert [row.because for row in got.rows] == [
-        "it is installed", "it is installed", "adapter is hardware", "adapter is hardware", "stay", "stay",
-        "every condition holds", "false",
+        "it is installed",
+        "it is installed",
+        "adapter is hardware",
+        "adapter is hardware",
+        "stay",
+        "stay",
+        "every condition holds",
+        "false",
     ]
     assert decide(request_, offers, Policy(accept_software=True)).backend == "soft"
 
@@ -118,11 +134,19 @@ def test_broken_derived_values_reject_without_raising(seeds: Any) -> None:
 def test_reads_at_a_glance(shared: Registry) -> None:
     """Why did beta_bias_vec4 lose? The row names the part of the condition that failed."""
     named = {
-        "input": ((3, 6), "float32"), "skip": ((3, 6), "float32"), "gamma": ((6,), "float32"),
-        "beta": ((6,), "float32"), "bias": ((6,), "float32"),
+        "input": ((3, 6), "float32"),
+        "skip": ((3, 6), "float32"),
+        "gamma": ((6,), "float32"),
+        "beta": ((6,), "float32"),
+        "bias": ((6,), "float32"),
     }
-    got = shared.explain("SkipLayerNormalization", **named, outputs=("output", "input_skip_bias_sum"),
-                         backend="webgpu", profile={"webgpu": {}})
+    got = shared.explain(
+        "SkipLayerNormalization",
+        **named,
+        outputs=("output", "input_skip_bias_sum"),
+        backend="webgpu",
+        profile={"webgpu": {}},
+    )
     row = next(row for row in got.rows if row.variant == "beta_bias_vec4")
     assert row.condition == "hiddenSize % 4 == 0"
     assert (row.because, row.found, row.needed) == ("hiddenSize % 4", "2", "== 0")
@@ -136,14 +160,20 @@ def test_equal_reasons_are_folded(request_: Request) -> None:
     other = Row("y", "w", "rejected", "why", "found", "needed")
     table = Decision(request_, (*same, other)).table()
     assert [cells[:4] for cells in table] == [
-        ("1", "x", "v0", "rejected"), ("", "x", "4 more", "rejected"), ("6", "y", "w", "rejected"),
+        ("1", "x", "v0", "rejected"),
+        ("", "x", "4 more", "rejected"),
+        ("6", "y", "w", "rejected"),
     ]
 
 
 def test_a_decision_is_plain_data(request_: Request) -> None:
     import json
 
-    got = decide(request_, [Offer("x", HERE, [Claim("a"), Claim("b", when=("false",))])], Policy(exhaustive=True))
+    got = decide(
+        request_,
+        [Offer("x", HERE, [Claim("a"), Claim("b", when=("false",))])],
+        Policy(exhaustive=True),
+    )
     data = json.loads(json.dumps(got.as_dict()))
     assert data["backend"] == "x" and data["candidates"][1]["verdict"] == "rejected"
     assert isinstance(HERE.details, MappingProxyType)

@@ -31,8 +31,14 @@ def test_automatic_choice_takes_no_software_adapter(webgpu: Registry) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"backend": "webgpu"}, {"device": "webgpu"}, {"device": "webgpu:0"}, {"variant": "last_axis"},
-                {"backend": ["webgpu", "numpy"]}]
+    "options",
+    [
+        {"backend": "webgpu"},
+        {"device": "webgpu"},
+        {"device": "webgpu:0"},
+        {"variant": "last_axis"},
+        {"backend": ["webgpu", "numpy"]},
+    ],
 )
 def test_naming_it_accepts_software(webgpu: Registry, options: Any) -> None:
     webgpu.run("LayerNormalization", **LN, **options)
@@ -109,8 +115,12 @@ def test_equal_calls_share_a_plan(fresh: Registry) -> None:
     fresh.run("LayerNormalization", X=X + 1, Scale=V, backend="numpy")
     assert fresh.last() is first
     for other in (
-        {"X": X[:2], "Scale": V}, {"X": X.astype(np.float64), "Scale": V.astype(np.float64)},
-        {**LN, "epsilon": 0.5}, {**LN, "outputs": ("Y", "Mean")}, {**LN, "axis": 1}, {**LN, "axis": 1.0},
+        {"X": X[:2], "Scale": V},
+        {"X": X.astype(np.float64), "Scale": V.astype(np.float64)},
+        {**LN, "epsilon": 0.5},
+        {**LN, "outputs": ("Y", "Mean")},
+        {**LN, "axis": 1},
+        {**LN, "axis": 1.0},
     ):
         fresh.run("LayerNormalization", **other, backend="numpy")
         assert fresh.last() is not first
@@ -122,7 +132,9 @@ def test_attribute_types_are_part_of_the_key(fresh: Registry) -> None:
         fresh.run("LayerNormalization", **LN, epsilon=True, backend="numpy")
 
 
-def test_hundred_equal_calls_render_once(webgpu: Registry, fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hundred_equal_calls_render_once(
+    webgpu: Registry, fresh: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import registry_webgpu.backend as backend
 
     rendered = []
@@ -137,10 +149,18 @@ def test_hundred_equal_calls_render_once(webgpu: Registry, fresh: Registry, monk
 
 def test_batch_size_makes_no_new_pipeline(webgpu: Registry, fresh: Registry) -> None:
     for rows in (1, 2, 3, 50, 1000):
-        fresh.run("SkipLayerNormalization", *[np.ones((rows, 8), np.float32)] * 2, np.ones(8, np.float32),
-                  backend="webgpu")
-        fresh.run("LayerNormalization", X=np.ones((rows, 8), np.float32), Scale=np.ones(1, np.float32),
-                  backend="webgpu")
+        fresh.run(
+            "SkipLayerNormalization",
+            *[np.ones((rows, 8), np.float32)] * 2,
+            np.ones(8, np.float32),
+            backend="webgpu",
+        )
+        fresh.run(
+            "LayerNormalization",
+            X=np.ones((rows, 8), np.float32),
+            Scale=np.ones(1, np.float32),
+            backend="webgpu",
+        )
     device = fresh.catalog.backend("webgpu")._device({})  # type: ignore[attr-defined]
     assert device.counts["pipelines"] == 2
 
@@ -197,12 +217,28 @@ def test_threads(webgpu: Registry, backend: str) -> None:
 @pytest.mark.parametrize(
     ("op", "named", "shapes"),
     [
-        ("SkipLayerNormalization", {"input": (0, 2, 4), "skip": (0, 2, 4), "gamma": (4,)},
-         {"output": (0, 2, 4), "mean": (0, 2, 1), "inv_std_var": (0, 2, 1), "input_skip_bias_sum": (0, 2, 4)}),
-        ("SkipLayerNormalization", {"input": (2, 0, 4), "skip": (0, 4), "gamma": (4,)}, {"output": (2, 0, 4)}),
+        (
+            "SkipLayerNormalization",
+            {"input": (0, 2, 4), "skip": (0, 2, 4), "gamma": (4,)},
+            {
+                "output": (0, 2, 4),
+                "mean": (0, 2, 1),
+                "inv_std_var": (0, 2, 1),
+                "input_skip_bias_sum": (0, 2, 4),
+            },
+        ),
+        (
+            "SkipLayerNormalization",
+            {"input": (2, 0, 4), "skip": (0, 4), "gamma": (4,)},
+            {"output": (2, 0, 4)},
+        ),
         ("BiasAdd", {"X": (0, 2, 4), "bias": (4,), "skip": (0, 2, 4)}, {"Y": (0, 2, 4)}),
         ("BiasAdd", {"X": (1, 4, 0), "bias": (0,), "skip": (1, 4, 0)}, {"Y": (1, 4, 0)}),
-        ("LayerNormalization", {"X": (0, 4), "Scale": (4,)}, {"Y": (0, 4), "Mean": (0, 1), "InvStdDev": (0, 1)}),
+        (
+            "LayerNormalization",
+            {"X": (0, 4), "Scale": (4,)},
+            {"Y": (0, 4), "Mean": (0, 1), "InvStdDev": (0, 1)},
+        ),
         ("LayerNormalization", {"X": (1, 0, 10), "Scale": (10,)}, {"Y": (1, 0, 10)}),
     ],
 )
@@ -224,8 +260,12 @@ def test_empty_tensors(webgpu: Registry, backend: str, op: str, named: Any, shap
 def test_normalised_size_zero_is_refused(shared: Registry) -> None:
     for backend in ("numpy", "webgpu"):
         with pytest.raises(ContractError, match="needed"):
-            shared.run("LayerNormalization", X=np.zeros((3, 0), np.float32), Scale=np.zeros(0, np.float32),
-                       backend=backend)
+            shared.run(
+                "LayerNormalization",
+                X=np.zeros((3, 0), np.float32),
+                Scale=np.zeros(0, np.float32),
+                backend=backend,
+            )
 
 
 def test_a_failing_claim_gives_way_with_a_warning(fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,12 +287,15 @@ def test_a_failing_claim_gives_way_with_a_warning(fresh: Registry, monkeypatch: 
     with pytest.raises(BackendError, match="it is broken today") as caught:
         fresh.run("LayerNormalization", **LN, variant="blocked")
     assert (caught.value.op, caught.value.variant, caught.value.line) == (
-        "ai.onnx::LayerNormalization", "blocked", 3,
+        "ai.onnx::LayerNormalization",
+        "blocked",
+        3,
     )
 
 
 def test_import_is_light() -> None:
-    code = "import sys, registry; print([m for m in ('wgpu', 'cupy', 'jinja2', 'yaml', 'torch') if m in sys.modules])"
+    heavy = ("wgpu", "cupy", "jinja2", "yaml", "torch")
+    code = f"import sys, registry; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]" and not done.stderr
 
@@ -264,7 +307,9 @@ def test_numpy_alone_loads_no_wgpu() -> None:
         "registry.run('LayerNormalization', X=x, Scale=x[0], backend='numpy')\n"
         "print('wgpu' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False" and not done.stderr
 
 

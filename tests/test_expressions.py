@@ -403,9 +403,7 @@ def test_errors_say_what_to_do() -> None:
         parse("a && b")
     with pytest.raises(ExpressionError, match=r"no filter 'lenght' \(did you mean 'length'"):
         parse("x | lenght")
-    with pytest.raises(
-        EvaluationError, match=r"^dim\(E, 0\) / 4: '/' needs two numbers, found null"
-    ):
+    with pytest.raises(EvaluationError, match=r"^dim\(E, 0\) / 4: '/' needs two numbers, found null"):
         value("1 + dim(E, 0) / 4")
 
 
@@ -736,9 +734,7 @@ def published_expressions(document: Mapping[str, Any]) -> Iterator[str]:
             pending += node
 
 
-@pytest.mark.skipif(
-    not SEEDS.is_dir(), reason="set REGISTRY_SEEDS to a folder of published manifests"
-)
+@pytest.mark.skipif(not SEEDS.is_dir(), reason="set REGISTRY_SEEDS to a folder of published manifests")
 @pytest.mark.parametrize("name", ["SkipLayerNormalization", "BiasAdd", "LayerNormalization"])
 def test_published_manifests_parse(name: str) -> None:
     from registry.language.syntax import parse_tree, unparse

@@ -15,13 +15,13 @@ import yaml
 
 import registry_manifests
 from registry.call import parse_call
-from registry.loading.documents import read_document
 from registry.errors import ContractError, ManifestError
+from registry.loading.documents import read_document
 from registry.loading.families import expand_families
 from registry.loading.loader import load_manifest, parse_manifest
+from registry.loading.schema import json_schema
 from registry.manifest import Op
 from registry.request import bind
-from registry.loading.schema import json_schema
 
 FOLDER = Path(registry_manifests.__file__).parent
 FILES = sorted(FOLDER.glob("*/*.yaml"))
@@ -518,9 +518,7 @@ def test_a_family_of_two_axes() -> None:
 def test_a_case_value_is_spliced_deleted_or_printed() -> None:
     family = {
         "cases": [{"id": "a", "more": ["x", "y"], "gone": None, "key": "k", "size": 4.5}],
-        "variants": [
-            {"id": "{id}", "when": ["w", "{more}"], "g": "{gone}", "{key}": "n {size} {id}"}
-        ],
+        "variants": [{"id": "{id}", "when": ["w", "{more}"], "g": "{gone}", "{key}": "n {size} {id}"}],
     }
     assert expand_families([family])[0] == [{"id": "a", "when": ["w", "x", "y"], "k": "n 4.5 a"}]
 

@@ -114,9 +114,7 @@ def normalized(x: Any, dtype: str = "float32", **tensors: Any) -> Array:
     return call("LayerNormalization", given_tensors, **attrs)["Y"].astype(np.float64)
 
 
-def skip_tensors(
-    shape: tuple[int, ...], dtype: str, seed: int = 0, **options: bool
-) -> dict[str, Array]:
+def skip_tensors(shape: tuple[int, ...], dtype: str, seed: int = 0, **options: bool) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     shapes: dict[str, tuple[int, ...]] = {"input": shape, "skip": shape, "gamma": shape[-1:]}
     shapes |= {name: shape[-1:] for name in ("beta", "bias") if options.get(name, True)}
@@ -212,9 +210,7 @@ def test_center_and_spread(hidden: int, center: float, spread: float, epsilon: f
 @pytest.mark.parametrize("hidden", [2, 768, 4097, 100_003])
 def test_sums_that_overflow_float32(hidden: int) -> None:
     x = np.where(np.arange(hidden) % 2, -3e38, 3e38).astype("f4")
-    x = np.stack(
-        [x, np.full(hidden, 3e38, "f4"), np.arange(hidden, dtype="f4"), x * np.float32(1e-20)]
-    )
+    x = np.stack([x, np.full(hidden, 3e38, "f4"), np.arange(hidden, dtype="f4"), x * np.float32(1e-20)])
     check("LayerNormalization", {"X": x, "Scale": np.ones(hidden, "f4")})
 
 
@@ -258,9 +254,7 @@ def test_default_epsilon() -> None:
     right = [-1.34164027, -0.44721341, 0.44721346, 1.34164022]
     np.testing.assert_allclose(out["output"][0], right, atol=2e-6)
     out = call("LayerNormalization", {"X": x, "Scale": np.ones(4, "f4")})
-    np.testing.assert_allclose(
-        out["Y"][0], [-0.4472136, -0.1490712, 0.1490712, 0.4472136], atol=2e-6
-    )
+    np.testing.assert_allclose(out["Y"][0], [-0.4472136, -0.1490712, 0.1490712, 0.4472136], atol=2e-6)
     zeros = np.zeros((1, 4), np.float16)
     beta = np.array([1, 2, 3, 4], np.float16)
     tensors = {"input": zeros, "skip": zeros, "gamma": np.ones(4, np.float16), "beta": beta}
@@ -304,9 +298,7 @@ def test_half_casts_are_numpys() -> None:
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 1 << 32, 200_000, np.uint32)
     # The neighbourhood of every half number, middles between two included.
-    near = every.astype(np.float32).view(np.uint32)[:, None] + np.arange(
-        -1, 0x2002, 0xFFF, np.int32
-    )
+    near = every.astype(np.float32).view(np.uint32)[:, None] + np.arange(-1, 0x2002, 0xFFF, np.int32)
     for single in (bits.view(np.float32), near.astype(np.uint32).view(np.float32)):
         half = np.empty(single.shape, np.float16)
         with np.errstate(all="ignore"):
@@ -406,9 +398,7 @@ def test_axis() -> None:
         np.testing.assert_array_equal(*same)
         assert same[0].reshape(-1, length)[-1, 0] == pytest.approx(first, abs=2e-6)
         assert same[0].ravel()[-1] == pytest.approx(last, rel=2e-6)
-        out = call(
-            "LayerNormalization", {"X": x.astype("f4"), "Scale": scale.astype("f4")}, axis=axis
-        )
+        out = call("LayerNormalization", {"X": x.astype("f4"), "Scale": scale.astype("f4")}, axis=axis)
         assert out["Mean"].ravel().tolist() == mean and out["Mean"].ndim == 3
 
 
@@ -437,9 +427,7 @@ def test_many_rows() -> None:
     for rows in (1048577, 4194241):
         x = np.zeros((1, rows, 4), np.float16)
         bias = np.array([1, 2, 3, 4], np.float16)
-        y = call(
-            "BiasAdd", {"X": x, "bias": bias, "skip": np.broadcast_to(np.float16(1), x.shape)}
-        )["Y"]
+        y = call("BiasAdd", {"X": x, "bias": bias, "skip": np.broadcast_to(np.float16(1), x.shape)})["Y"]
         assert (y == np.array([2, 3, 4, 5], np.float16)).all()
 
 
@@ -449,9 +437,7 @@ def test_many_rows() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("hidden", [1, 2, 3, 7, 8, 17, 64, 255, 257, 768, 1000, 1024, 4096, 4097])
 def test_skip_layer_normalization(dtype: str, hidden: int) -> None:
-    for seed, (beta, bias) in enumerate(
-        ((True, True), (True, False), (False, True), (False, False))
-    ):
+    for seed, (beta, bias) in enumerate(((True, True), (True, False), (False, True), (False, False))):
         for shape in ((3, 5, hidden), (7, hidden)):
             tensors = skip_tensors(shape, dtype, seed, beta=beta, bias=bias)
             check("SkipLayerNormalization", tensors, epsilon=1e-5)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 import registry_manifests
 import registry_numpy
-
 from registry import (
     Availability,
     Backend,
@@ -47,7 +47,8 @@ class Negative(Backend):
 def plugin(backend: Backend | None = None, **hooks: Any) -> Any:
     made = {"registry_backends": lambda: [backend or Negative()], **hooks}
     return SimpleNamespace(
-        __name__="stranger", **{name: hookimpl(function) for name, function in made.items() if function}
+        __name__="stranger",
+        **{name: hookimpl(function) for name, function in made.items() if function},
     )
 
 
@@ -92,9 +93,15 @@ def extra_argument() -> Any:
 
 
 BROKEN = {
-    "raises ImportError": (lambda: plugin(registry_backends=raising(ImportError("libfoo.so missing"))), "libfoo.so"),
+    "raises ImportError": (
+        lambda: plugin(registry_backends=raising(ImportError("libfoo.so missing"))),
+        "libfoo.so",
+    ),
     "raises SystemExit": (lambda: plugin(registry_backends=raising(SystemExit(3))), "SystemExit"),
-    "long message": (lambda: plugin(registry_backends=raising(OSError("first line\n" * 40))), "OSError: first line"),
+    "long message": (
+        lambda: plugin(registry_backends=raising(OSError("first line\n" * 40))),
+        "OSError: first line",
+    ),
     "no hook": (lambda: SimpleNamespace(__name__="stranger"), "it has no hook"),
     "misspelt hook": (misspelt, "unknown hook registry_backend"),
     "extra argument": (extra_argument, "color"),
@@ -102,7 +109,10 @@ BROKEN = {
     "bad name": (lambda: plugin(BadName()), "identifier"),
     "no backend": (lambda: plugin(registry_backends=lambda: ["numpy"]), "needed: registry.Backend"),
     "no list": (lambda: plugin(registry_backends=lambda: None), "TypeError"),
-    "no references": (lambda: plugin(registry_references=lambda: {"a::B": 7}), "registry_references"),
+    "no references": (
+        lambda: plugin(registry_references=lambda: {"a::B": 7}),
+        "registry_references",
+    ),
 }
 
 

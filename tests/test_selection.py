@@ -1,4 +1,4 @@
-"""What is chosen and computed for devices that are not here: variants, constants, bindings, uniforms, grids."""
+"""What is chosen and computed for devices that are not here: variants, constants, bindings, grids."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ CASES = json.loads((Path(__file__).parent / "data/selection.json").read_text())
 LIMITS = {"maxStorageBuffersPerShaderStage": 8}
 PROFILES: dict[str, dict[str, Any]] = {
     "full": {
-        "features": ["shader-f16", "subgroups"], "wgslLanguageFeatures": ["subgroup_id"],
-        "adapterInfo": {"subgroupMinSize": 32, "subgroupMaxSize": 32}, "limits": LIMITS,
+        "features": ["shader-f16", "subgroups"],
+        "wgslLanguageFeatures": ["subgroup_id"],
+        "adapterInfo": {"subgroupMinSize": 32, "subgroupMaxSize": 32},
+        "limits": LIMITS,
     },
     "base": {"limits": LIMITS},
     "narrow": {
         "features": ["shader-f16", "subgroups"],
-        "adapterInfo": {"subgroupMinSize": 8, "subgroupMaxSize": 16}, "limits": LIMITS,
+        "adapterInfo": {"subgroupMinSize": 8, "subgroupMaxSize": 16},
+        "limits": LIMITS,
     },
 }
 IDS = [f"{case['name']}-{case['device']}" for case in CASES]
@@ -86,8 +89,15 @@ def test_seed(seeds: dict[str, Handle], case: dict[str, Any]) -> None:
 def in_our_contract(case: dict[str, Any]) -> bool:
     """Some seed cases break the op's own contract, which ours states and refuses before any choice; one
     asks for a tensor over the binding limit, which a package's rules do not look at."""
-    return case["name"] not in ("sln rank1", "ba rank2", "ln ax5", "ln 2x0", "ln rank0", "ba fold",
-                                "ln stats wrong numel")
+    return case["name"] not in (
+        "sln rank1",
+        "ba rank2",
+        "ln ax5",
+        "ln 2x0",
+        "ln rank0",
+        "ba fold",
+        "ln stats wrong numel",
+    )
 
 
 OURS = [case for case in CASES if in_our_contract(case)]

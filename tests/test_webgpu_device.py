@@ -1,8 +1,9 @@
-"""The WebGPU backend beyond the numbers: shaders that fail, devices that get lost, buffers, batches, limits."""
+"""The WebGPU backend beyond the numbers: failing shaders, lost devices, buffers, batches, limits."""
 
 from __future__ import annotations
 
 import multiprocessing
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -64,13 +65,23 @@ def test_many_rows(webgpu: Registry) -> None:
 
 BREAKAGES: dict[str, tuple[Callable[[str], str], str]] = {
     "syntax error": (lambda text: text.replace("fn main(", "fn main(("), "WGSL line"),
-    "unknown binding": (lambda text: text.replace("params.count", "parameters.count"), "parameters"),
-    "workgroup too large": (
-        lambda text: text.replace("@workgroup_size({{ tunables.WORKGROUP_SIZE }})", "@workgroup_size(2048)"), "2048",
+    "unknown binding": (
+        lambda text: text.replace("params.count", "parameters.count"),
+        "parameters",
     ),
-    "undefined name": (lambda text: text + "// {{ nothing_of_that_name }}\n", "nothing_of_that_name"),
+    "workgroup too large": (
+        lambda text: re.sub(r"@workgroup_size\(.*\)", "@workgroup_size(2048)", text),
+        "2048",
+    ),
+    "undefined name": (
+        lambda text: text + "// {{ nothing_of_that_name }}\n",
+        "nothing_of_that_name",
+    ),
     "template syntax": (lambda text: text + "{% if %}", "bias-add.wgsl.jinja"),
-    "attribute access": (lambda text: text + "// {{ shapes.__class__.__mro__ }}\n", "bias-add.wgsl.jinja"),
+    "attribute access": (
+        lambda text: text + "// {{ shapes.__class__.__mro__ }}\n",
+        "bias-add.wgsl.jinja",
+    ),
 }
 
 
@@ -92,9 +103,14 @@ def test_a_broken_template_never_gives_an_answer(
         with pytest.raises(BackendError, match=message) as caught:
             broken(X=x + 1, bias=BIAS, skip=x, variant="vec4")
         assert (caught.value.op, caught.value.backend, caught.value.variant) == (
-            "com.microsoft::BiasAdd", "webgpu", "vec4",
+            "com.microsoft::BiasAdd",
+            "webgpu",
+            "vec4",
         )
-    with pytest.warns(RegistryWarning, match="trying the next candidate"), pytest.raises(NoPlanError, match=message):
+    with (
+        pytest.warns(RegistryWarning, match="trying the next candidate"),
+        pytest.raises(NoPlanError, match=message),
+    ):
         broken(X=x + 1, bias=BIAS, skip=x)
     np.testing.assert_array_equal(good(X=x, bias=BIAS, skip=x), before)
 
@@ -126,26 +142,30 @@ def test_a_lost_device_is_opened_anew(webgpu: Registry, fresh: Registry) -> None
         tensor.numpy()
 
 
-def _child(queue: Any, x: Any) -> None:
-    import registry
-
-    queue.put(bias_add(registry, x))
-
-
-def test_a_forked_child_opens_its_own_device(webgpu: Registry) -> None:
+def test_a_forked_child_says_so_instead_of_hanging(webgpu: Registry) -> None:
+    """Driver threads do not survive a fork; the child must not wait for them."""
     x = np.array([[[10, 20, 30, 40]]], np.float32)
     want = bias_add(webgpu, x)
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
 
     def child() -> None:
-        queue.put(bias_add(webgpu, x))
+        try:
+            bias_add(webgpu, x)
+            queue.put("ran")
+        except BackendError as error:
+            webgpu.refresh()
+            chosen = webgpu.explain("BiasAdd", x, BIAS, x).backend
+            queue.put((chosen, str(error)))
 
-    process = context.Process(target=child)
+    process = context.Process(target=child, daemon=True)
     process.start()
-    np.testing.assert_array_equal(queue.get(timeout=60), want)
-    process.join(60)
-    assert process.exitcode == 0
+    try:
+        chosen, message = queue.get(timeout=60)
+    finally:
+        process.join(10)
+        process.kill()
+    assert chosen == "numpy" and "'spawn'" in message
     np.testing.assert_array_equal(bias_add(webgpu, x), want)
 
 
@@ -274,8 +294,8 @@ def test_over_the_binding_limit(webgpu: Registry, seeds: Any) -> None:
 
 def test_a_stage_with_eight_storage_buffers(webgpu: Registry) -> None:
     shape = (3, 8)
-    named = {name: (shape, "float32") for name in ("input", "skip")}
-    named |= {name: (shape[1:], "float32") for name in ("gamma", "beta", "bias")}
+    named = dict.fromkeys(("input", "skip"), (shape, "float32"))
+    named |= dict.fromkeys(("gamma", "beta", "bias"), (shape[1:], "float32"))
     outputs = ("output", "input_skip_bias_sum")
     for limit, accepted in ((7, True), (6, False)):
         profile = {"webgpu": {"limits": {"maxStorageBuffersPerShaderStage": limit}}}
@@ -314,7 +334,12 @@ def test_nan_and_inf_stay_in_their_row(webgpu: Registry) -> None:
 def test_pipelines_are_kept_apart(webgpu: Registry) -> None:
     """Everything that is baked into a shader is part of its key."""
     x = np.array([[0, 0.001, 0.002, 0.003]], np.float32)
-    for epsilon, outer in ((1e-5, 0.4472136), (0.1, 0.0047434), (1e-12, 1.3416403), (1e-5, 0.4472136)):
+    for epsilon, outer in (
+        (1e-5, 0.4472136),
+        (0.1, 0.0047434),
+        (1e-12, 1.3416403),
+        (1e-5, 0.4472136),
+    ):
         got = webgpu.run("LayerNormalization", X=x, Scale=V, epsilon=epsilon, backend="webgpu")
         np.testing.assert_allclose(got[0, [0, 3]], [-outer, outer], rtol=2e-5)
     for dtype in (np.float32, np.float16, np.float32):

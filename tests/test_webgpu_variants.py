@@ -13,18 +13,31 @@ from registry.package import Handle
 VARIANTS = {
     "com.microsoft::SkipLayerNormalization": [
         f"{base}_{kind}"
-        for base in ("no_beta_output_only", "beta_no_bias", "beta_no_bias_output_only",
-                     "beta_bias_output_only", "beta_bias")
+        for base in (
+            "no_beta_output_only",
+            "beta_no_bias",
+            "beta_no_bias_output_only",
+            "beta_bias_output_only",
+            "beta_bias",
+        )
         for kind in ("vec4", "row")
-    ] + ["beta_bias_vec4_f16", "beta_output_only_vec4_broadcast"],
+    ]
+    + ["beta_bias_vec4_f16", "beta_output_only_vec4_broadcast"],
     "com.microsoft::BiasAdd": ["vec4", "scalar"],
     "ai.onnx::LayerNormalization": [
         f"last_axis{bias}{stats}{kind}"
-        for bias in ("", "_bias") for stats in ("", "_stats") for kind in ("_row_vec4", "_row", "")
-    ] + [
-        f"suffix_axis{bias}{stats}" for bias in ("", "_bias") for stats in ("", "_stats")
-    ] + ["suffix_axis_bias_exact_row_vec4", "mean_only", "bias_mean_only", "inv_std_dev_only",
-         "bias_inv_std_dev_only"],
+        for bias in ("", "_bias")
+        for stats in ("", "_stats")
+        for kind in ("_row_vec4", "_row", "")
+    ]
+    + [f"suffix_axis{bias}{stats}" for bias in ("", "_bias") for stats in ("", "_stats")]
+    + [
+        "suffix_axis_bias_exact_row_vec4",
+        "mean_only",
+        "bias_mean_only",
+        "inv_std_dev_only",
+        "bias_inv_std_dev_only",
+    ],
 }
 EVERY = [(op, variant) for op, variants in VARIANTS.items() for variant in variants]
 
@@ -38,7 +51,8 @@ def accepts(reg: Registry, op: Any, pairs: dict[str, Any] | None, variant: str) 
 def accepted_forms(reg: Registry, op: Any, op_id: str, variant: str) -> list[Form]:
     probes = [(3, hidden, dtype) for hidden in (8, 7) for dtype in ("float32", "float16")]
     return [
-        form for form in FORMS[op_id]
+        form
+        for form in FORMS[op_id]
         if any(accepts(reg, op, form.pairs(*probe), variant) for probe in probes)
     ]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from jinja2 import nodes
 
-from ..errors import suggestion
+from ..errors import shorten, suggestion
 from .expressions import ExpressionError
 from .filters import FILTERS, TESTS
 from .members import item, member, part
@@ -41,7 +41,6 @@ from .values import (
     describe,
     is_number,
     retag,
-    shorten,
     squash,
     tag,
     truthy,
@@ -198,9 +197,7 @@ def _getitem(node: nodes.Getitem) -> Run:
         return _guarded(node, item, owner, build(node.arg))
     bounds = (node.arg.start, node.arg.stop, node.arg.step)
     absent: Run = lambda scope: None  # noqa: E731
-    return _guarded(
-        node, part, owner, *[build(bound) if bound is not None else absent for bound in bounds]
-    )
+    return _guarded(node, part, owner, *[build(bound) if bound is not None else absent for bound in bounds])
 
 
 def _test(node: nodes.Test) -> Run:
@@ -246,9 +243,7 @@ def _call(node: nodes.Call) -> Run:
     return run
 
 
-def _apply(
-    node: nodes.Node, function: Callable[..., Any], /, *positional: Any, **named: Any
-) -> Any:
+def _apply(node: nodes.Node, function: Callable[..., Any], /, *positional: Any, **named: Any) -> Any:
     try:
         return function(*positional, **named)
     except EvaluationError as error:

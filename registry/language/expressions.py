@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ManifestError, suggestion
-from .values import CONTAINER, UNDEFINED, EvaluationError, Features, bounded, retag, shorten, tag
+from ..errors import ManifestError, shorten, suggestion
+from .values import CONTAINER, UNDEFINED, EvaluationError, Features, bounded, retag, tag
 
 if TYPE_CHECKING:
     from jinja2 import nodes

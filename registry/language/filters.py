@@ -88,9 +88,7 @@ def _map(value: Any, attribute: str, default: Any = UNDEFINED) -> list[Any]:
     return [default if element is UNDEFINED else element for element in found]
 
 
-def _select(
-    wanted: bool, value: Any, attribute: str, test: str = "", other: Any = None
-) -> list[Any]:
+def _select(wanted: bool, value: Any, attribute: str, test: str = "", other: Any = None) -> list[Any]:
     def holds(element: Any) -> bool:
         entry = member(element, _text(attribute))
         if not test:
@@ -157,9 +155,7 @@ def _last(value: Any) -> Any:
 
 
 def _of_object(method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda value, *rest, **named: method(
-        _needs(value, Mapping, what="an object"), *rest, **named
-    )
+    return lambda value, *rest, **named: method(_needs(value, Mapping, what="an object"), *rest, **named)
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {

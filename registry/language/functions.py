@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from . import shapes
 from ..dtypes import STORAGE
+from . import shapes
 from .operators import divide
 from .values import (
     LIST,
@@ -122,9 +122,7 @@ def _known(table: Mapping[str, int], dtype: Any) -> int:
 
 def pick(pairs: Any, default: Any = None) -> Any:
     """The value of the first pair whose condition is true (lists, objects are), or ``default``."""
-    good = isinstance(pairs, LIST) and all(
-        isinstance(pair, LIST) and len(pair) >= 2 for pair in pairs
-    )
+    good = isinstance(pairs, LIST) and all(isinstance(pair, LIST) and len(pair) >= 2 for pair in pairs)
     if not good:
         raise EvaluationError(f"needs a list of [condition, value] pairs, found {describe(pairs)}")
     for condition, value, *_ in pairs:

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from jinja2 import nodes
 
+from ..errors import shorten
 from .evaluation import build
 from .expressions import parse
 from .reasons import Leaf
 from .syntax import COMPARISONS, unparse
-from .values import LIST, EvaluationError, json_text, shorten, truthy
+from .values import LIST, EvaluationError, json_text, truthy
 
 WIDTH: Final = 120  # characters of a condition or a value before it is cut
 
@@ -46,9 +47,7 @@ def explain(node: nodes.Expr, scope: Names, definitions: Names, want: bool = Tru
         return Leaf(_short(node), str(error), _yes(want))
 
 
-def _explain_chain(
-    node: nodes.And | nodes.Or, scope: Names, definitions: Names, want: bool
-) -> Leaf:
+def _explain_chain(node: nodes.And | nodes.Or, scope: Names, definitions: Names, want: bool) -> Leaf:
     """One operand is to blame if all are needed; otherwise each of them is a way out."""
     operands = _operands(node, type(node))
     if isinstance(node, nodes.And) is want:
@@ -63,9 +62,7 @@ def _explain_chain(
     return Leaf(_short(node), "false", shorten(needed, 2 * WIDTH))
 
 
-def _explain_conditional(
-    node: nodes.CondExpr, scope: Names, definitions: Names, want: bool
-) -> Leaf:
+def _explain_conditional(node: nodes.CondExpr, scope: Names, definitions: Names, want: bool) -> Leaf:
     try:
         taken = truthy(build(node.test)(scope))
     except EvaluationError:
@@ -85,9 +82,7 @@ def _leaf(node: nodes.Expr, value: Any, scope: Names, want: bool) -> Leaf:
             found = _show(build(node.node)(scope))
             return Leaf(_short(node.node), found, f"is {'' if want else 'not '}{node.name}")
         case nodes.Call() if isinstance(value, bool):
-            arguments = [
-                build(argument)(scope) for argument in node.args if not _is_constant(argument)
-            ]
+            arguments = [build(argument)(scope) for argument in node.args if not _is_constant(argument)]
             if arguments and all(isinstance(argument, LIST) for argument in arguments):
                 return Leaf(_short(node), " and ".join(map(_show, arguments)), _yes(want))
             if arguments and all(isinstance(argument, str) for argument in arguments):

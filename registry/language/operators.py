@@ -99,9 +99,7 @@ def signed(sign: int, value: Any) -> Number:
 
 def refuse(symbol: str, left: Any, right: Any) -> NoReturn:
     """Raises EvaluationError: the operands of an arithmetic operator are not both numbers."""
-    raise EvaluationError(
-        f"{symbol!r} needs two numbers, found {describe(left)} and {describe(right)}"
-    )
+    raise EvaluationError(f"{symbol!r} needs two numbers, found {describe(left)} and {describe(right)}")
 
 
 def join(left: Any, right: Any) -> str | list[Any]:

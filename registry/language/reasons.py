@@ -24,9 +24,7 @@ class Leaf:
     needed: str
 
 
-def why_false(
-    expression: Expression, scope: Mapping[str, Any], definitions: Mapping[str, Any]
-) -> Leaf:
+def why_false(expression: Expression, scope: Mapping[str, Any], definitions: Mapping[str, Any]) -> Leaf:
     """The leaf that kept ``expression`` from being true in ``scope``.
 
     Descends through ``and``, ``or``, ``not``, conditionals and, by their names, derived values.

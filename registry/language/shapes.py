@@ -135,9 +135,7 @@ def permute_shape(shape: Any, axes: Any) -> list[Any]:
     sizes = _shape(shape)
     order = [_axis(axis, len(sizes)) for axis in _shape(axes, "axes")]
     if sorted(order) != list(range(len(sizes))):
-        raise EvaluationError(
-            f"axes {json_text(axes)} do not name every axis of {json_text(shape)} once"
-        )
+        raise EvaluationError(f"axes {json_text(axes)} do not name every axis of {json_text(shape)} once")
     return [sizes[axis] for axis in order]
 
 
@@ -161,9 +159,7 @@ def matmul_shape(first: Any, second: Any) -> list[Any]:
     """The shape of the matrix product of two shapes (NumPy's rule, rank 1 included)."""
     a, b = list(_shape(first)), list(_shape(second))
     if not a or not b or a[-1] != b[max(0, len(b) - 2)]:
-        raise EvaluationError(
-            f"{json_text(first)} and {json_text(second)} cannot be multiplied as matrices"
-        )
+        raise EvaluationError(f"{json_text(first)} and {json_text(second)} cannot be multiplied as matrices")
     batch = broadcast_shape(a[:-2], b[:-2])
     return batch + a[-2:-1] + (b[-1:] if len(b) > 1 else [])
 

@@ -11,8 +11,8 @@ from jinja2 import Environment, nodes
 from jinja2.exceptions import TemplateSyntaxError
 from jinja2.parser import Parser
 
+from ..errors import shorten
 from .expressions import ExpressionError
-from .values import shorten
 
 MAX_TEXT: Final = 4096  # characters of an expression
 MAX_BRACKETS: Final = 32  # brackets inside brackets; the parser spends some 14 frames on each
@@ -87,9 +87,7 @@ def parse_tree(text: str) -> nodes.Expr:
         ExpressionError: the text is no expression, or it is longer or deeper nested than allowed.
     """
     if len(text) > MAX_TEXT:
-        raise ExpressionError(
-            f"{shorten(text, 40)!r} has {len(text)} characters; the limit is {MAX_TEXT}"
-        )
+        raise ExpressionError(f"{shorten(text, 40)!r} has {len(text)} characters; the limit is {MAX_TEXT}")
     try:
         _check_tokens(text)
         parser = _Parser(_ENVIRONMENT, text, state="variable")

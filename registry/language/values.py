@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final, TypeGuard
 
-from ..errors import RegistryError
+from ..errors import RegistryError, shorten
 
 Number = int | float
 
@@ -258,8 +258,3 @@ def describe(value: object) -> str:
     except EvaluationError:
         text = "one too large to show"
     return shorten(text, 60) if text == kind(value) else f"{kind(value)} {shorten(text, 60)}"
-
-
-def shorten(text: str, width: int) -> str:
-    """The text, cut to ``width`` characters with an ellipsis at its end."""
-    return text if len(text) <= width else text[: width - 3] + "..."

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from .documents import step
 from ..dtypes import STORAGE
 from ..errors import ManifestError, suggestion
-from .families import MAX_VARIANTS
 from ..manifest import Binding, Dispatch, Manifest, Op, Pass, Port, Variant, same_value
+from .documents import step
+from .families import MAX_VARIANTS
 from .names import Names, check_derive, check_value, contract_names, pass_names, request_names
 
 MAX_BINDINGS = 64

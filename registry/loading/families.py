@@ -23,8 +23,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .documents import measure, step
 from ..errors import ManifestError, suggestion
+from .documents import measure, step
 
 MAX_VARIANTS = 512
 MAX_TEXT = 256  # characters of a value inserted into a longer text
@@ -67,8 +67,7 @@ def _check_keys(family: Mapping[str, Any], path: str) -> None:
     for key in family:
         if key not in KEYS:
             raise ManifestError(
-                f"unknown key {key!r} in a family{suggestion(key, KEYS)}; "
-                f"allowed: {', '.join(KEYS)}",
+                f"unknown key {key!r} in a family{suggestion(key, KEYS)}; allowed: {', '.join(KEYS)}",
                 path=step(path, key),
             )
 
@@ -88,8 +87,7 @@ def _record(value: Any, path: str) -> Case:
 
 def _cases(family: Mapping[str, Any], path: str) -> list[Case]:
     return [
-        _record(case, f"{path}.cases[{index}]")
-        for index, case in enumerate(_list(family, "cases", path))
+        _record(case, f"{path}.cases[{index}]") for index, case in enumerate(_list(family, "cases", path))
     ]
 
 
@@ -98,16 +96,16 @@ def _axes_cases(family: Mapping[str, Any], path: str) -> list[Case]:
     if len(axes) != 2:
         raise ManifestError(f"{len(axes)} axes; needed: exactly two", path=f"{path}.axes")
     rows, columns = (
-        [_axis_value(name, value, f"{path}.axes.{name}[{index}]")
-         for index, value in enumerate(_list(axes, name, f"{path}.axes"))]
+        [
+            _axis_value(name, value, f"{path}.axes.{name}[{index}]")
+            for index, value in enumerate(_list(axes, name, f"{path}.axes"))
+        ]
         for name in axes
     )
     for row in rows:
         for column in columns:
             if shared := row.keys() & column.keys():
-                raise ManifestError(
-                    f"both axes give {', '.join(sorted(shared))}", path=f"{path}.axes"
-                )
+                raise ManifestError(f"both axes give {', '.join(sorted(shared))}", path=f"{path}.axes")
     cells = [{**row, **column} for row in rows for column in columns]
     excluded = _overlays(family, "exclude", list(axes), cells, path)
     cells = [cell for cell in cells if not any(_matches(cell, e, list(axes)) for e in excluded)]
@@ -134,9 +132,7 @@ def _overlays(
         where = f"{path}.{key}[{index}]"
         overlay = _record(value, where)
         if not overlay.keys() & set(axes) or not any(_matches(c, overlay, axes) for c in cells):
-            raise ManifestError(
-                f"{overlay} matches no combination of {' and '.join(axes)}", path=where
-            )
+            raise ManifestError(f"{overlay} matches no combination of {' and '.join(axes)}", path=where)
         overlays.append(overlay)
     return overlays
 
@@ -200,8 +196,7 @@ def _interpolate(text: str, case: Case, path: str) -> str:
 def _lookup(case: Case, name: str, path: str) -> Any:
     if name not in case:
         raise ManifestError(
-            f"no case gives a value for {{{name}}}{suggestion(name, list(case))}; "
-            f"found: {', '.join(case)}",
+            f"no case gives a value for {{{name}}}{suggestion(name, list(case))}; found: {', '.join(case)}",
             path=path,
         )
     return case[name]

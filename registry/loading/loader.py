@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from ..errors import ManifestError, suggestion
+from ..manifest import Manifest, Op
 from .checks import check_manifest
 from .documents import MAX_BYTES, Format, read_document, step
-from ..errors import ManifestError, suggestion
 from .families import expand_families
-from ..manifest import Manifest, Op
 
 Steps = list[str | int | None]  # None: a key that msgspec does not tell
 
@@ -92,7 +92,7 @@ def _as_written(path: str | None, variants: list[Any], origins: list[str]) -> st
         return origin + path[match.end() :]
     variant = variants[index]
     name = variant.get("id") if isinstance(variant, dict) else None
-    return f"{origin}{path[match.end():]} (variant {name!r})"
+    return f"{origin}{path[match.end() :]} (variant {name!r})"
 
 
 def _convert(document: dict[str, Any]) -> Manifest:

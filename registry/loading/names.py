@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .documents import step
 from ..dtypes import STORAGE
 from ..errors import ManifestError, suggestion
 from ..language.expressions import parse
 from ..language.functions import FUNCTIONS, RESERVED, device_functions
-from ..manifest import Manifest, Op, Pass, Variant
 from ..language.members import OBJECT_METHODS
 from ..language.values import Features
+from ..manifest import Manifest, Op, Pass, Variant
+from .documents import step
 
 HELPERS = frozenset({*FUNCTIONS, *device_functions(Features())})
 _DEVICE = ("device", "tunables", "DISPATCH_FOLD_WIDTH")
@@ -144,8 +144,7 @@ def _check_expression(text: str, names: Names, path: str) -> None:
         if known is not None and member not in known and member not in OBJECT_METHODS:
             found = ", ".join(sorted(known)) or "nothing"
             raise ManifestError(
-                f"{root} has no {member!r}{suggestion(member, [*known])}, in {text!r}; "
-                f"it has: {found}",
+                f"{root} has no {member!r}{suggestion(member, [*known])}, in {text!r}; it has: {found}",
                 path=path,
             )
 

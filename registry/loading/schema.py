@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from .families import KEYS
 from ..manifest import Manifest
+from .families import KEYS
 
 
 def json_schema() -> dict[str, Any]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from registry.accuracy import round_to
 from registry.hookspecs import Availability, Backend, Claim, Executable, Reference, Refusal
 from registry.manifest import Op
 from registry.request import Request
 
-from . import bias_add, layer_normalization, skip_layer_normalization
+from . import bias_add, blocks, layer_normalization, skip_layer_normalization
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -36,6 +37,9 @@ class NumpyBackend(Backend):
 
     name = "numpy"
     priority = 100
+
+    def __init__(self) -> None:
+        blocks.reset()  # a new registry reads the number of threads anew
 
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Always available."""
@@ -61,6 +65,7 @@ class NumpyBackend(Backend):
 class _Blocked:
     forms: Forms
     request: Request
+    # Nothing per run: the blocks' working memory belongs to the threads and is used again.
     scratch_bytes: int = 0
 
     def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:

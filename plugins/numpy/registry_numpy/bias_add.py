@@ -25,8 +25,6 @@ def reference(tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> dict[st
     return {"Y": added(tensors["X"], tensors["bias"], tensors["skip"])}
 
 
-def blocked(
-    tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping[str, Array]
-) -> None:
+def blocked(tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping[str, Array]) -> None:
     """Compute Y into ``out["Y"]``, in cache-sized blocks of rows."""
     add_and_normalize([tensors["X"], tensors["bias"], tensors["skip"]], -1, total=out.get("Y"))

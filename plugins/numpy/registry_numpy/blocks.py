@@ -93,8 +93,7 @@ def at(operand: Array, index: Index, trailing: int) -> Array:
         return operand
     positions = zip(operand.shape, index[len(index) - own :], strict=False)
     entries = tuple(
-        part if size > 1 else slice(None) if isinstance(part, slice) else 0
-        for size, part in positions
+        part if size > 1 else slice(None) if isinstance(part, slice) else 0 for size, part in positions
     )
     return operand[entries]
 

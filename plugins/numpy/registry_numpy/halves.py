@@ -15,9 +15,7 @@ from .blocks import scratch
 
 Array = npt.NDArray[Any]
 
-_SIGN_AND_VALUE = np.int32(
-    -0x70002000
-)  # 0x8fffe000: the sign, five bits of exponent, ten of fraction
+_SIGN_AND_VALUE = np.int32(-0x70002000)  # 0x8fffe000: the sign, five bits of exponent, ten of fraction
 _EXPONENT_GAP = np.float32(2.0**112)  # between the exponent biases, 127 - 15
 _INFINITE = np.float32(65536)  # what infinity and NaN become when the gap is all that is added
 _LEAST_NORMAL = 0x38800000  # bits of 2**-14 in float32

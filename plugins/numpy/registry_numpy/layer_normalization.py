@@ -37,9 +37,7 @@ def reference(tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> dict[st
     return {"Y": output, "Mean": mean, "InvStdDev": inverse}
 
 
-def blocked(
-    tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping[str, Array]
-) -> None:
+def blocked(tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping[str, Array]) -> None:
     """Compute the outputs named in ``out`` into its arrays, in cache-sized blocks of rows."""
     add_and_normalize(
         [tensors["X"]],

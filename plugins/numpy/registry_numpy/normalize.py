@@ -14,9 +14,7 @@ from .halves import narrow, widen
 
 Array = npt.NDArray[Any]
 
-BLOCK = (
-    1 << 18
-)  # elements of a block: 1 MiB of float32 stays in cache, and outlasts a thread switch
+BLOCK = 1 << 18  # elements of a block: 1 MiB of float32 stays in cache, and outlasts a thread switch
 LONGEST = 1 << 20  # elements of a row beyond which it is read in pieces instead of held
 CHUNK = 1024  # elements summed by one dot product; the sums of the chunks are added pairwise
 
@@ -203,9 +201,7 @@ def _long_row(row: _Operands, norm: tuple[int, ...], wide: np.dtype[Any], epsilo
             np.copyto(at(row.normalized, piece, 0), result, casting="unsafe")
 
 
-def _summed(
-    addends: Sequence[Array], wide: np.dtype[Any], slot: str, target: Array | None
-) -> Array:
+def _summed(addends: Sequence[Array], wide: np.dtype[Any], slot: str, target: Array | None) -> Array:
     """The sum from left to right, C-ordered: in ``target``, else in scratch ``slot``.
 
     A single addend that needs no change is returned as it is, and must not be written to.

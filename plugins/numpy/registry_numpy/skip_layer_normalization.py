@@ -38,9 +38,7 @@ def reference(tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> dict[st
     return {"output": output, "mean": mean, "inv_std_var": inverse, "input_skip_bias_sum": total}
 
 
-def blocked(
-    tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping[str, Array]
-) -> None:
+def blocked(tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping[str, Array]) -> None:
     """Compute the outputs named in ``out`` into its arrays, in cache-sized blocks of rows."""
     add_and_normalize(
         _addends(tensors),

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from registry.errors import BackendError
 
 from .profile import Profile, make_profile
+
+# The process that started wgpu. Driver threads do not survive a fork: a child would wait for them forever.
+_started_in: int | None = None
 
 WANTED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 # wgpu-py's names on the left; the specification's, which conditions use, on the right.
@@ -46,8 +50,16 @@ def adapters() -> list[Any]:
     """All adapters, hardware first, each physical one once (Vulkan, Metal and D3D12 before OpenGL).
 
     Raises:
-        BackendError: wgpu finds no way to any adapter.
+        BackendError: wgpu finds no way to any adapter, or was started before this process was forked.
     """
+    global _started_in
+    if _started_in not in (None, os.getpid()):
+        raise BackendError(
+            f"this process was forked from {_started_in}, where wgpu was running already; start it with "
+            "multiprocessing's 'spawn' method, or fork before the first use of WebGPU",
+            backend="webgpu",
+        )
+    _started_in = os.getpid()
     if "XDG_RUNTIME_DIR" not in os.environ:
         # Mesa's device-selection layer prints an error without a runtime directory; it is not needed here.
         os.environ.setdefault("NODEVICE_SELECT", "1")
@@ -104,7 +116,9 @@ def open_device(part: str | None) -> Found:
     features = [name for name in WANTED_FEATURES if name in adapter.features]
     try:
         device = adapter.request_device_sync(
-            label="kernel-registry", required_features=features, required_limits=dict(adapter.limits)
+            label="kernel-registry",
+            required_features=features,
+            required_limits=dict(adapter.limits),
         )
     except Exception as error:  # wgpu raises RuntimeError and its own kinds here
         raise BackendError(f"{describe(adapter)} gives no device: {error}", backend="webgpu") from error
@@ -129,8 +143,12 @@ def adopt(device: Any, index: int = 0) -> Found:
     profile = make_profile(
         features,
         {_camel(name): value for name, value in device.limits.items()},
-        {**sizes, "vendor": info["vendor"], "architecture": info["architecture"],
-         "isFallbackAdapter": _software(adapter)},
+        {
+            **sizes,
+            "vendor": info["vendor"],
+            "architecture": info["architecture"],
+            "isFallbackAdapter": _software(adapter),
+        },
         language,
         "wgpu",
     )
@@ -144,8 +162,9 @@ def _software(adapter: Any) -> bool:
 
 def _camel(name: str) -> str:
     head, *rest = name.split("-")
-    return head + "".join("1D2D3D"[2 * "123".index(w[0]):][:2] if w in ("1d", "2d", "3d")
-                          else w.capitalize() for w in rest)
+    return head + "".join(
+        "1D2D3D"[2 * "123".index(w[0]) :][:2] if w in ("1d", "2d", "3d") else w.capitalize() for w in rest
+    )
 
 
 def _trial(device: Any) -> int | None:
@@ -155,9 +174,7 @@ def _trial(device: Any) -> int | None:
     size = _TRIAL_GROUP * 3 * 4
     try:
         module = device.create_shader_module(code=_TRIAL, label="subgroup trial")
-        buffer = device.create_buffer(
-            size=size, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
-        )
+        buffer = device.create_buffer(size=size, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
         pipeline = device.create_compute_pipeline(
             layout="auto", compute={"module": module, "entry_point": "main"}
         )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+
 from registry.dtypes import STORAGE
 from registry.errors import BackendError
 from registry.hookspecs import Availability, Backend, Claim, Predicate, Refusal, RenderedPass
@@ -43,13 +44,16 @@ class WebGPUBackend(Backend):
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Opens the adapter, for only a device can tell what its compiler takes."""
         if importlib.util.find_spec("wgpu") is None:
-            return Availability(False, "wgpu is installed", "not found",
-                                "pip install 'kernel-registry[webgpu]'")
+            return Availability(
+                False, "wgpu is installed", "not found", "pip install 'kernel-registry[webgpu]'"
+            )
         try:
             device = self._device(options)
         except BackendError as error:
             return Availability(
-                False, "an adapter gives a device", error.message.splitlines()[0],
+                False,
+                "an adapter gives a device",
+                error.message.splitlines()[0],
                 "a Vulkan, Metal or D3D12 driver (on Debian without a GPU: mesa-vulkan-drivers)",
             )
         except Exception as error:  # an import of wgpu can fail in any way, a missing library above all
@@ -60,7 +64,9 @@ class WebGPUBackend(Backend):
     def imagine(self, profile: Mapping[str, Any]) -> Availability:
         """A device by its features, limits, adapterInfo, wgslLanguageFeatures and implementation."""
         parsed = parse_profile(profile)
-        return _availability(parsed, parsed.adapter["vendor"] or "described device", "described by the caller")
+        return _availability(
+            parsed, parsed.adapter["vendor"] or "described device", "described by the caller"
+        )
 
     def claims(self, op: Op) -> Sequence[Claim | Refusal]:
         """Every variant of the manifest, under its own conditions and the device's limits."""
@@ -85,9 +91,7 @@ class WebGPUBackend(Backend):
         prepared, rendered = render_variant(request, request.op.variants[claim.variant], device.profile)
         return Kernel(request, prepared, rendered, device, lambda: self._device(options), claim.variant)
 
-    def render(
-        self, request: Request, claim: Claim, availability: Availability
-    ) -> tuple[RenderedPass, ...]:
+    def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
         """Renders every pass for the device of ``availability``, without touching it."""
         profile = availability.record
         assert isinstance(profile, Profile)
@@ -155,8 +159,14 @@ def _availability(profile: Profile, name: str, description: str) -> Availability
         "implementation": profile.implementation,
         "largest binding": f"{profile.limits['maxStorageBufferBindingSize'] // 2**20} MiB",
     }
-    return Availability(True, hardware=not profile.software, name=name, device=profile.namespace(),
-                        details=MappingProxyType(details), record=profile)
+    return Availability(
+        True,
+        hardware=not profile.software,
+        name=name,
+        device=profile.namespace(),
+        details=MappingProxyType(details),
+        record=profile,
+    )
 
 
 def _largest(request: Request, device: Mapping[str, Any]) -> str | None:
@@ -167,7 +177,9 @@ def _largest(request: Request, device: Mapping[str, Any]) -> str | None:
 
 
 _fits_binding = Predicate(
-    "every tensor fits one storage binding", "at most the device's maxStorageBufferBindingSize", _largest
+    "every tensor fits one storage binding",
+    "at most the device's maxStorageBufferBindingSize",
+    _largest,
 )
 
 
@@ -176,5 +188,8 @@ def _fits_stage(buffers: int) -> Predicate:
         limit = device["limits"]["maxStorageBuffersPerShaderStage"]
         return None if buffers <= limit else f"{buffers} buffers (limit {limit})"
 
-    return Predicate("storage buffers fit one shader stage",
-                     "at most the device's maxStorageBuffersPerShaderStage", test)
+    return Predicate(
+        "storage buffers fit one shader stage",
+        "at most the device's maxStorageBuffersPerShaderStage",
+        test,
+    )

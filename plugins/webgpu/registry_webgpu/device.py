@@ -8,9 +8,11 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+
 from registry.errors import BackendError
 
 from .adapter import Found
@@ -130,8 +132,10 @@ class Device:
 
         limit = self.profile.limits["maxBufferSize"]
         if size > limit:
-            raise BackendError(f"a buffer of {size} bytes; {self.found.name} takes at most {limit}",
-                               backend="webgpu")
+            raise BackendError(
+                f"a buffer of {size} bytes; {self.found.name} takes at most {limit}",
+                backend="webgpu",
+            )
         usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         return self._gpu.create_buffer(size=size, usage=usage)
 
@@ -140,8 +144,9 @@ class Device:
         import wgpu
 
         with self.lock:
-            return self._guard(lambda: self._gpu.create_buffer_with_data(
-                data=data, usage=wgpu.BufferUsage.UNIFORM))
+            return self._guard(
+                lambda: self._gpu.create_buffer_with_data(data=data, usage=wgpu.BufferUsage.UNIFORM)
+            )
 
     def bind_group(self, layout: Any, buffers: Sequence[tuple[Any, int]]) -> Any:
         """A bind group of (buffer, bytes) pairs in order."""
@@ -188,7 +193,7 @@ class Device:
         pieces = _pieces([(buffer, array) for buffer, array in copies if array.nbytes])
         with self.lock:
             for group in pieces:
-                self._guard(lambda group=group: self._download_group(group))
+                self._guard(partial(self._download_group, group))
         for _, array, target, _, _, _ in (piece for group in pieces for piece in group):
             if target.base is not array and target is not array:
                 _store(array, target)
@@ -265,14 +270,17 @@ class Device:
     def _guard(self, call: Callable[[], T]) -> T:
         """Turns wgpu's errors into ours, and notices a lost device."""
         if not self.usable:
-            raise BackendError(f"{self.found.name} is lost; the next call opens it anew",
-                               backend="webgpu", lost=True)
+            raise BackendError(
+                f"{self.found.name} is lost; the next call opens it anew",
+                backend="webgpu",
+                lost=True,
+            )
         import wgpu
 
         try:
             return call()
         except wgpu.GPUError as error:
-            message = str(error).strip()
+            message = _essence(str(error))
             self._lost = "device is lost" in message.lower() or "device lost" in message.lower()
             raise BackendError(message, backend="webgpu", lost=self._lost) from error
 
@@ -317,6 +325,16 @@ def _pieces(copies: Sequence[tuple[Any, np.ndarray[Any, Any]]]) -> list[list[Any
 def _store(array: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
     if array is not target:
         array[...] = target
+
+
+def _essence(message: str) -> str:
+    """wgpu's message without its preamble, which names the C function and not the cause."""
+    lines = [line.strip() for line in message.strip().splitlines()]
+    drop = ("Validation Error", "Caused by:", "")
+    while lines and (lines[0] in drop or lines[0].startswith("In wgpu")):
+        lines.pop(0)
+    kept = message.strip().splitlines()[-len(lines) :] if lines else [message.strip()]
+    return "\n".join(line.rstrip() for line in kept).strip()
 
 
 def _with_line(error: BackendError, source: str) -> BackendError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from registry.dtypes import STORAGE
 from registry.errors import BackendError
 from registry.hookspecs import RenderedPass
@@ -34,8 +35,13 @@ class Kernel:
     """Runs one request's passes. Rebuilds itself when its device was lost or the process forked."""
 
     def __init__(
-        self, request: Request, prepared: PreparedVariant, rendered: tuple[RenderedPass, ...],
-        device: Device, reopen: Callable[[], Device], variant: str,
+        self,
+        request: Request,
+        prepared: PreparedVariant,
+        rendered: tuple[RenderedPass, ...],
+        device: Device,
+        reopen: Callable[[], Device],
+        variant: str,
     ):
         self.request = request
         self.variant = variant
@@ -50,8 +56,11 @@ class Kernel:
         limit = device.profile.limits["maxStorageBufferBindingSize"]
         for name, size in self._sizes.items():
             if size > limit:
-                raise BackendError(f"{name} has {size} bytes; {device.found.name} binds at most {limit} "
-                                   "(maxStorageBufferBindingSize)", backend="webgpu")
+                raise BackendError(
+                    f"{name} has {size} bytes; {device.found.name} binds at most {limit} "
+                    "(maxStorageBufferBindingSize)",
+                    backend="webgpu",
+                )
         self._built = self._build(device)
 
     def _build(self, device: Device) -> tuple[Device, tuple[_Step, ...]]:
@@ -76,8 +85,11 @@ class Kernel:
         if binding.length is not None:
             needed = binding.length * element_bytes(binding.element)
             if needed > self._sizes[name]:
-                raise BackendError(f"binding {binding.variable} needs {needed} bytes, "
-                                   f"{binding.tensor} has {self._sizes[name]}", backend="webgpu")
+                raise BackendError(
+                    f"binding {binding.variable} needs {needed} bytes, "
+                    f"{binding.tensor} has {self._sizes[name]}",
+                    backend="webgpu",
+                )
         return name
 
     def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
@@ -91,7 +103,10 @@ class Kernel:
             raise self._named(error) from error
 
     def _run(
-        self, device: Device, steps: tuple[_Step, ...], inputs: Mapping[str, Any],
+        self,
+        device: Device,
+        steps: tuple[_Step, ...],
+        inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
     ) -> None:
         buffers: dict[str, Any] = {}
@@ -117,9 +132,10 @@ class Kernel:
             for name in self._private:
                 borrow(name)
             groups = [
-                device.bind_group(step.layout, [
-                    (buffers[b], self._sizes[b]) if isinstance(b, str) else b for b in step.bindings
-                ])
+                device.bind_group(
+                    step.layout,
+                    [(buffers[b], self._sizes[b]) if isinstance(b, str) else b for b in step.bindings],
+                )
                 for step in steps
             ]
 
@@ -141,8 +157,14 @@ class Kernel:
                     device.give_back(buffer)
 
     def _named(self, error: BackendError) -> BackendError:
-        return BackendError(error.message, op=self.request.op.id, backend="webgpu", variant=self.variant,
-                            line=error.line, lost=error.lost)
+        return BackendError(
+            error.message,
+            op=self.request.op.id,
+            backend="webgpu",
+            variant=self.variant,
+            line=error.line,
+            lost=error.lost,
+        )
 
 
 def _kind(binding: Buffer | Uniform) -> str:

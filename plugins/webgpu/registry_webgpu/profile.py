@@ -14,51 +14,57 @@ MAX_GROUPS = 65535
 
 # The limits every WebGPU device has at least.
 # https://www.w3.org/TR/webgpu/#limits
-DEFAULT_LIMITS: Mapping[str, int] = MappingProxyType({
-    "maxTextureDimension1D": 8192,
-    "maxTextureDimension2D": 8192,
-    "maxTextureDimension3D": 2048,
-    "maxTextureArrayLayers": 256,
-    "maxBindGroups": 4,
-    "maxBindGroupsPlusVertexBuffers": 24,
-    "maxBindingsPerBindGroup": 1000,
-    "maxDynamicUniformBuffersPerPipelineLayout": 8,
-    "maxDynamicStorageBuffersPerPipelineLayout": 4,
-    "maxSampledTexturesPerShaderStage": 16,
-    "maxSamplersPerShaderStage": 16,
-    "maxStorageBuffersPerShaderStage": 10,
-    "maxStorageTexturesPerShaderStage": 4,
-    "maxUniformBuffersPerShaderStage": 12,
-    "maxUniformBufferBindingSize": 65536,
-    "maxStorageBufferBindingSize": 134217728,
-    "minUniformBufferOffsetAlignment": 256,
-    "minStorageBufferOffsetAlignment": 256,
-    "maxVertexBuffers": 8,
-    "maxBufferSize": 268435456,
-    "maxVertexAttributes": 16,
-    "maxVertexBufferArrayStride": 2048,
-    "maxInterStageShaderVariables": 16,
-    "maxColorAttachments": 8,
-    "maxColorAttachmentBytesPerSample": 32,
-    "maxComputeWorkgroupStorageSize": 16384,
-    "maxComputeInvocationsPerWorkgroup": 256,
-    "maxComputeWorkgroupSizeX": 256,
-    "maxComputeWorkgroupSizeY": 256,
-    "maxComputeWorkgroupSizeZ": 64,
-    "maxComputeWorkgroupsPerDimension": 65535,
-    "maxImmediateSize": 0,
-})
+DEFAULT_LIMITS: Mapping[str, int] = MappingProxyType(
+    {
+        "maxTextureDimension1D": 8192,
+        "maxTextureDimension2D": 8192,
+        "maxTextureDimension3D": 2048,
+        "maxTextureArrayLayers": 256,
+        "maxBindGroups": 4,
+        "maxBindGroupsPlusVertexBuffers": 24,
+        "maxBindingsPerBindGroup": 1000,
+        "maxDynamicUniformBuffersPerPipelineLayout": 8,
+        "maxDynamicStorageBuffersPerPipelineLayout": 4,
+        "maxSampledTexturesPerShaderStage": 16,
+        "maxSamplersPerShaderStage": 16,
+        "maxStorageBuffersPerShaderStage": 10,
+        "maxStorageTexturesPerShaderStage": 4,
+        "maxUniformBuffersPerShaderStage": 12,
+        "maxUniformBufferBindingSize": 65536,
+        "maxStorageBufferBindingSize": 134217728,
+        "minUniformBufferOffsetAlignment": 256,
+        "minStorageBufferOffsetAlignment": 256,
+        "maxVertexBuffers": 8,
+        "maxBufferSize": 268435456,
+        "maxVertexAttributes": 16,
+        "maxVertexBufferArrayStride": 2048,
+        "maxInterStageShaderVariables": 16,
+        "maxColorAttachments": 8,
+        "maxColorAttachmentBytesPerSample": 32,
+        "maxComputeWorkgroupStorageSize": 16384,
+        "maxComputeInvocationsPerWorkgroup": 256,
+        "maxComputeWorkgroupSizeX": 256,
+        "maxComputeWorkgroupSizeY": 256,
+        "maxComputeWorkgroupSizeZ": 64,
+        "maxComputeWorkgroupsPerDimension": 65535,
+        "maxImmediateSize": 0,
+    }
+)
 
 # How each compiler wants its optional features introduced. naga has the subgroup built-ins without any
 # line and refuses the lines; Tint demands them.
-IMPLEMENTATIONS: Mapping[str, Mapping[str, str]] = MappingProxyType({
-    "wgpu": MappingProxyType({"f16": "enable f16;"}),
-    "dawn": MappingProxyType({
-        "f16": "enable f16;",
-        "subgroups": "enable subgroups;",
-        "subgroup_id": "requires subgroup_id;",
-    }),
-})
+IMPLEMENTATIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "wgpu": MappingProxyType({"f16": "enable f16;"}),
+        "dawn": MappingProxyType(
+            {
+                "f16": "enable f16;",
+                "subgroups": "enable subgroups;",
+                "subgroup_id": "requires subgroup_id;",
+            }
+        ),
+    }
+)
 
 _KEYS = ("features", "limits", "adapterInfo", "wgslLanguageFeatures", "implementation")
 
@@ -80,16 +86,21 @@ class Profile:
 
     def namespace(self) -> Mapping[str, Any]:
         """The ``device`` of expressions and templates."""
-        return MappingProxyType({
-            "features": Features(self.features),
-            "wgslLanguageFeatures": Features(self.language_features),
-            "limits": self.limits,
-            "adapterInfo": self.adapter,
-        })
+        return MappingProxyType(
+            {
+                "features": Features(self.features),
+                "wgslLanguageFeatures": Features(self.language_features),
+                "limits": self.limits,
+                "adapterInfo": self.adapter,
+            }
+        )
 
 
 def make_profile(
-    features: Any, limits: Mapping[str, Any], adapter: Mapping[str, Any], language_features: Any,
+    features: Any,
+    limits: Mapping[str, Any],
+    adapter: Mapping[str, Any],
+    language_features: Any,
     implementation: str,
 ) -> Profile:
     """Fills in what is missing: default limits, adapter names, and the cap on workgroups per dimension."""
@@ -103,8 +114,13 @@ def make_profile(
     for name in ("subgroupMinSize", "subgroupMaxSize"):
         if isinstance(adapter.get(name), int):  # conditions ask whether the key is there at all
             info[name] = adapter[name]
-    return Profile(frozenset(features), frozenset(language_features), MappingProxyType(full),
-                   MappingProxyType(info), implementation)
+    return Profile(
+        frozenset(features),
+        frozenset(language_features),
+        MappingProxyType(full),
+        MappingProxyType(info),
+        implementation,
+    )
 
 
 def parse_profile(data: Mapping[str, Any]) -> Profile:
@@ -115,8 +131,10 @@ def parse_profile(data: Mapping[str, Any]) -> Profile:
     """
     unknown = [key for key in data if key not in _KEYS]
     if unknown:
-        raise ContractError(f"profile['webgpu']: unknown key {unknown[0]!r}{suggestion(unknown[0], _KEYS)}; "
-                            f"keys: {', '.join(_KEYS)}")
+        raise ContractError(
+            f"profile['webgpu']: unknown key {unknown[0]!r}{suggestion(unknown[0], _KEYS)}; "
+            f"keys: {', '.join(_KEYS)}"
+        )
     limits = data.get("limits") or {}
     adapter = data.get("adapterInfo") or {}
     implementation = data.get("implementation") or "wgpu"
@@ -127,8 +145,10 @@ def parse_profile(data: Mapping[str, Any]) -> Profile:
     if not isinstance(adapter, Mapping):
         raise ContractError("profile['webgpu']['adapterInfo']: needed: a mapping")
     if implementation not in IMPLEMENTATIONS:
-        raise ContractError(f"profile['webgpu']['implementation'] is {implementation!r}; needed: one of "
-                            + ", ".join(IMPLEMENTATIONS))
+        raise ContractError(
+            f"profile['webgpu']['implementation'] is {implementation!r}; needed: one of "
+            + ", ".join(IMPLEMENTATIONS)
+        )
     names = {}
     for key in ("features", "wgslLanguageFeatures"):
         value = data.get(key) or ()

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from registry.dtypes import numpy_dtype
 from registry.errors import ContractError
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from registry.errors import BackendError
 from registry.hookspecs import RenderedPass
+from registry.language.values import EvaluationError, Undefined, json_text, number_text
 from registry.manifest import Op, Variant
 from registry.passes import PreparedPass, PreparedVariant, Uniform, evaluate_variant
 from registry.request import Request
-from registry.language.values import EvaluationError, Undefined, json_text, number_text
 
 from .profile import IMPLEMENTATIONS, Profile
 
@@ -51,9 +51,7 @@ def declarations(item: PreparedPass) -> str:
             continue
         access = "read_write" if binding.writable else "read"
         length = f", {binding.length}u" if binding.length is not None else ""
-        lines.append(
-            f"{place} var<storage, {access}> {binding.variable}: array<{binding.element}{length}>;"
-        )
+        lines.append(f"{place} var<storage, {access}> {binding.variable}: array<{binding.element}{length}>;")
     return "\n".join([*structs.values(), *lines])
 
 
@@ -72,7 +70,9 @@ def add_headers(source: str, implementation: str) -> str:
         needs.append("subgroups")
     if re.search(r"\bsubgroup_id\b", code):
         needs.append("subgroup_id")
-    lines = [IMPLEMENTATIONS[implementation][need] for need in needs if need in IMPLEMENTATIONS[implementation]]
+    lines = [
+        IMPLEMENTATIONS[implementation][need] for need in needs if need in IMPLEMENTATIONS[implementation]
+    ]
     return "\n".join([*lines, body])
 
 
@@ -89,11 +89,19 @@ def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> R
     except (TemplateError, EvaluationError, ArithmeticError, TypeError, ValueError) as error:
         line = getattr(error, "lineno", None)
         where = f"{item.template}:{line}" if line else item.template
-        raise BackendError(f"{where}: {error}", op=op.id, backend="webgpu", variant=variant.id,
-                           line=line) from error
+        raise BackendError(
+            f"{where}: {error}", op=op.id, backend="webgpu", variant=variant.id, line=line
+        ) from error
     return RenderedPass(
-        item.id, item.template, "wgsl", add_headers(body, profile.implementation), item.constants,
-        item.inputs, block, item.uniforms, item.grid,
+        item.id,
+        item.template,
+        "wgsl",
+        add_headers(body, profile.implementation),
+        item.constants,
+        item.inputs,
+        block,
+        item.uniforms,
+        item.grid,
     )
 
 
@@ -112,7 +120,11 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     return ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, autoescape=False, undefined=StrictUndefined, finalize=_print
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+        undefined=StrictUndefined,
+        finalize=_print,
     )
 
 
@@ -126,8 +138,9 @@ def _print(value: Any) -> str:
     from jinja2 import Undefined as Missing
 
     if isinstance(value, Missing | Undefined):
-        raise EvaluationError(f"the template prints {getattr(value, '_undefined_name', None) or 'a value'}, "
-                              "which is undefined")
+        raise EvaluationError(
+            f"the template prints {getattr(value, '_undefined_name', None) or 'a value'}, which is undefined"
+        )
     if isinstance(value, str):
         return value
     if value is None:
