@@ -12,7 +12,7 @@ from typing import Any
 
 import pluggy
 
-from .errors import PluginError, RegistryWarning
+from .errors import PluginError, RegistryWarning, shorten
 from .hookspecs import API_VERSION, ENTRY_POINT_GROUP, Backend, Hooks, Reference
 
 OURS = "kernel-registry"
@@ -102,12 +102,12 @@ def _load(entry: _Entry, found: Plugins) -> list[Backend]:
     _check_names(plugin, entry)
     manager.register(plugin, name=entry.name)
     manager.check_pending()
-    backends = [backend for batch in manager.hook.registry_backends() for backend in batch]
+    backends = [backend for batch in _results(manager, plugin, "registry_backends") for backend in batch]
     for backend in backends:
         _check_backend(backend, entry)
-    folders = [Path(folder) for batch in manager.hook.registry_manifests() for folder in batch]
+    folders = [Path(folder) for batch in _results(manager, plugin, "registry_manifests") for folder in batch]
     references: dict[str, Reference] = {}
-    for batch in manager.hook.registry_references():
+    for batch in _results(manager, plugin, "registry_references"):
         references.update(_check_references(batch))
     for folder in folders:
         for file in sorted([*folder.glob("*/*.yaml"), *folder.glob("*/*.json")]):
@@ -115,6 +115,14 @@ def _load(entry: _Entry, found: Plugins) -> list[Backend]:
     for op, reference in references.items():
         found.references.setdefault(op, reference)
     return backends
+
+
+def _results(manager: pluggy.PluginManager, plugin: object, hook: str) -> list[Any]:
+    """What the plugin's hook gave: one result, or none when it has no such hook."""
+    results: list[Any] = getattr(manager.hook, hook)()
+    if not results and hasattr(getattr(plugin, hook, None), "registry_impl"):
+        raise PluginError(f"{hook} gave None; needed: what it brings, or an empty list")
+    return results
 
 
 def _check_names(plugin: object, entry: _Entry) -> None:
@@ -184,5 +192,5 @@ def _name(plugin: object) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    text = shorten(" ".join(str(error).split()), 300)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
