@@ -18,10 +18,11 @@ from registry.passes import storage_buffers
 from registry.request import Request
 
 from .adapter import adopt, open_device
-from .device import Device, padded
+from .device import Device
 from .kernel import Kernel
 from .profile import Profile, parse_profile
 from .tensor import Tensor
+from .transfers import padded
 from .wgsl import render_variant
 
 WGSL_SUFFIXES = (".wgsl", ".wgsl.jinja")

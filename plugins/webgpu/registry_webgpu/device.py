@@ -16,6 +16,7 @@ import numpy as np
 from registry.errors import BackendError
 
 from .adapter import Found
+from .transfers import Array, Piece, padded, pieces, staged, words
 
 T = TypeVar("T")
 
@@ -159,9 +160,9 @@ class Device:
 
     # Work
 
-    def upload(self, buffer: Any, array: np.ndarray[Any, Any]) -> None:
-        """Copies a host array of any layout into a buffer, padding the last word with zeros."""
-        data = as_words(array)
+    def upload(self, buffer: Any, array: Array) -> None:
+        """Copies a host array of any layout and dtype into a buffer, as the device stores it."""
+        data = words(array)
         if not data.nbytes:
             return
         with self.lock:
@@ -184,44 +185,43 @@ class Device:
             if not self._in_batch():
                 self.flush()
 
-    def download(self, copies: Sequence[tuple[Any, np.ndarray[Any, Any]]]) -> None:
-        """Copies buffers into host arrays, through one persistent staging buffer.
+    def download(self, copies: Sequence[tuple[Any, Array]]) -> None:
+        """Copies buffers into host arrays of any layout, through one persistent staging buffer.
 
         Raises:
             BackendError: the device is lost or refuses.
         """
-        pieces = _pieces([(buffer, array) for buffer, array in copies if array.nbytes])
+        targets = [(buffer, array, staged(array)) for buffer, array in copies if array.size]
+        groups = pieces([(buffer, target) for buffer, _, target in targets], STAGING_BYTES)
         with self.lock:
-            for group in pieces:
+            for group in groups:
                 self._guard(partial(self._download_group, group))
-        for _, array, target, _, _, _ in (piece for group in pieces for piece in group):
-            if target.base is not array and target is not array:
-                _store(array, target)
+        for _, array, target in targets:
+            if target is not array:
+                array[...] = target
 
-    def _download_group(self, group: Sequence[Any]) -> None:
+    def _download_group(self, group: Sequence[Piece]) -> None:
         import wgpu
 
         self._leave_foreign_batch()
-        total = group[-1][5] + group[-1][4]
+        total = group[-1].at + group[-1].size
         if self._staging is None or self._staging.size < total:
             usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
             self._staging = self._gpu.create_buffer(size=max(total, 65536), usage=usage)
         staging = self._staging
-        if staging.map_state != "unmapped":
+        if staging.map_state != "unmapped":  # submitting it then would end the process
             raise BackendError("the staging buffer is in use", backend="webgpu", lost=True)
         if self._encoder is None:
             self._encoder = self._gpu.create_command_encoder()
-        for buffer, _, _, source, size, offset in group:
-            self._encoder.copy_buffer_to_buffer(buffer, source, staging, offset, size)
+        for piece in group:
+            self._encoder.copy_buffer_to_buffer(piece.buffer, piece.start, staging, piece.at, piece.size)
         self.flush(force=True)
         staging.map_async("READ_NOSYNC", 0, total).sync_wait()
         try:
             view = np.frombuffer(staging.read_mapped(0, total, copy=False), np.uint8)
-            for _, _, target, start, size, offset in group:
-                flat = target.reshape(-1).view(np.uint8)
-                count = min(size, flat.nbytes - start)
-                np.copyto(flat[start : start + count], view[offset : offset + count])
-            del view
+            for piece in group:
+                piece.store(view)
+            del view  # the memory goes with unmap
         finally:
             staging.unmap()
 
@@ -283,48 +283,6 @@ class Device:
             message = _essence(str(error))
             self._lost = "device is lost" in message.lower() or "device lost" in message.lower()
             raise BackendError(message, backend="webgpu", lost=self._lost) from error
-
-
-def padded(nbytes: int) -> int:
-    """Bytes of a buffer that holds so many: a multiple of 4, at least 4."""
-    return max(4, -(-nbytes // 4) * 4)
-
-
-def as_words(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array's bytes in row-major order, padded with zeros to whole 32-bit words."""
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    if flat.nbytes % 4 == 0:
-        return flat
-    words = np.zeros(padded(flat.nbytes), np.uint8)
-    words[: flat.nbytes] = flat
-    return words
-
-
-def _pieces(copies: Sequence[tuple[Any, np.ndarray[Any, Any]]]) -> list[list[Any]]:
-    """Cuts read-backs into groups that fit the staging buffer.
-
-    A piece is (buffer, array, contiguous target, offset in the buffer, bytes, offset in staging).
-    """
-    groups: list[list[Any]] = [[]]
-    used = 0
-    for buffer, array in copies:
-        target = array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
-        total = padded(array.nbytes)
-        start = 0
-        while start < total:
-            if used >= STAGING_BYTES:
-                groups.append([])
-                used = 0
-            size = min(total - start, STAGING_BYTES - used)
-            groups[-1].append((buffer, array, target, start, size, used))
-            start += size
-            used += -(-size // 8) * 8
-    return [group for group in groups if group]
-
-
-def _store(array: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
-    if array is not target:
-        array[...] = target
 
 
 def _essence(message: str) -> str:

@@ -15,8 +15,9 @@ from registry.hookspecs import RenderedPass
 from registry.passes import Buffer, PreparedVariant, Uniform, element_bytes
 from registry.request import Request, TensorType
 
-from .device import Device, padded
+from .device import Device
 from .tensor import Tensor
+from .transfers import padded
 
 _PACK = {"u32": "I", "i32": "i", "f32": "f"}
 
