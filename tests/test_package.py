@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SEEDS
 
 from registry import (
     BackendError,
@@ -373,7 +372,7 @@ def test_templates_reach_nothing(shared: Registry, tmp_path: Path, attack: str) 
 ENDLESS = {
     "a huge text": "{{ 'x' * 10 ** 9 }}",
     "a huge list": "{{ ([0] * 10 ** 9) | length }}",
-    "a huge number": "{{ 10 ** 10 ** 8 }}",
+    "a huge number": "{{ 10 ** 10 ** 9 }}",
     "padding": "{{ 'x' | center(10 ** 9) }}",
     "a wide format": "{{ '%1000000000d' % 1 }}",
     "nested loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
@@ -382,7 +381,7 @@ ENDLESS = {
 }
 RENDER = """
 import resource, sys
-resource.setrlimit(resource.RLIMIT_CPU, (6, 6))
+resource.setrlimit(resource.RLIMIT_CPU, (4, 4))
 resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 import registry
 handle = registry.load(sys.argv[1])
@@ -395,7 +394,7 @@ except registry.BackendError as error:
 
 @pytest.mark.parametrize("attack", ENDLESS.values(), ids=ENDLESS.keys())
 def test_templates_end(tmp_path: Path, attack: str) -> None:
-    """Within 6 seconds and 1 GiB a template is refused; it neither hangs nor takes the memory."""
+    """Within 4 seconds and 1 GiB a template is refused; it neither hangs nor takes the memory."""
     write(tmp_path, scale=f"{attack}\n")
     done = subprocess.run(
         [sys.executable, "-c", RENDER, str(tmp_path)],
@@ -441,7 +440,7 @@ def test_a_package_runs_its_own_variants_only(seeds: Any, webgpu: Registry) -> N
     assert {row.variant for row in decision.rows if row.backend == "webgpu"} == {"vec4", "scalar"}
     assert not [row for row in decision.rows if row.backend == "numpy" and row.verdict != "rejected"]
     wide = {name: value.astype(np.float64) for name, value in call.items()}
-    with pytest.raises(NoPlanError, match="webgpu"):
+    with pytest.raises(ContractError, match="needed: one of float32, float16"):  # the package's own rule
         seeds["BiasAdd"](**wide)
     for variant in ("blocked", "reference"):
         with pytest.raises(ContractError, match=rf"no variant '{variant}'.*variants: vec4, scalar"):
@@ -553,19 +552,19 @@ def test_integers(webgpu: Registry, tmp_path: Path, dtype: str) -> None:
     y = handle(x, times=2, offset=1.0, factor=3.0)
     assert y.dtype == x.dtype
     np.testing.assert_array_equal(y, x * 3 + 2)
-    assert handle.compare(x, times=2).ok
+    assert [row.variant for row in handle.compare(x, times=2).rows][0] == "one_pass"
     with pytest.raises(ContractError, match="needed: one of float32, int32, uint32"):
         handle(x.astype(np.int64), times=2)
     assert handle(x[:0], times=2).shape == (0, 25)
 
 
-COPY = """{{ env.wgsl.resourceDeclarations }}
+REVERSE = """{{ env.wgsl.resourceDeclarations }}
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-  if (id.x < params.count) { y[id.x] = x[id.x]; }
+  if (id.x < params.count) { y[id.x] = x[params.count - 1u - id.x]; }
 }
 """
-NEGATE = COPY.replace("y[id.x] = x[id.x]", "y[id.x] = 1u - x[id.x]")
+NEGATE = REVERSE.replace("x[params.count - 1u - id.x]", "1u - x[id.x]")
 COPIED = ("float32", "float16", "int8", "int16", "int32", "int64", "uint8", "uint32", "bool")
 
 
@@ -580,13 +579,13 @@ def copying(dtypes: tuple[str, ...]) -> Change:
 @pytest.mark.parametrize("dtype", COPIED)
 def test_every_dtype_survives_a_kernel(webgpu: Registry, tmp_path: Path, dtype: str) -> None:
     """The narrow integers and bool are 32 bits wide in a shader, one element to one element."""
-    handle = webgpu.load(write(tmp_path, copying(COPIED), scale=COPY))
+    handle = webgpu.load(write(tmp_path, copying(COPIED), scale=REVERSE))
     x = (np.arange(-7, 8) * 11).astype(dtype).reshape(3, 5)
     for tensor in (x, webgpu.to_device(x, "webgpu")):
         y = handle(tensor, times=0)
         y = y if isinstance(y, np.ndarray) else y.numpy()
         assert y.dtype == x.dtype
-        np.testing.assert_array_equal(y, x)
+        np.testing.assert_array_equal(y.reshape(-1), x.reshape(-1)[::-1])
 
 
 def test_bool(webgpu: Registry, tmp_path: Path) -> None:
@@ -637,11 +636,8 @@ def test_a_shape_that_is_none(shared: Registry, tmp_path: Path, shape: str) -> N
 
 
 def test_optional_outputs_take_the_shape_of_our_op(seeds: Any, webgpu: Registry) -> None:
-    assert (
-        "shape"
-        not in (SEEDS / "LayerNormalization.manifest.json").read_text().partition('"outputs"')[2][:400]
-    )
     handle = seeds["LayerNormalization"]
+    assert [spec.shape for spec in handle.op.outputs] == ["shapes.X", None, None]
     x = np.random.default_rng(0).standard_normal((2, 3, 8)).astype(np.float32)
     scale = np.ones(8, np.float32)
     asked = ("Y", "Mean", "InvStdDev")
