@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 README = Path(__file__).parent.parent / "README.md"
-BLOCK = re.compile(r"(```console\n\$ (?P<command>registry (?:[^\n\\]|\\\n|\\.)*)\n)(?P<output>[^`]*?)(```)", re.S)
+BLOCK = re.compile(
+    r"(```console\n\$ (?P<command>registry (?:[^\n\\]|\\\n|\\.)*)\n)(?P<output>[^`]*?)(```)", re.S
+)
 
 
 def output_of(command: str) -> str:

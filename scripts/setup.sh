@@ -42,4 +42,4 @@ if [ ! -x .venv/bin/python ]; then
         rm -rf .venv && "$python" -m venv .venv
     fi
 fi
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$1]"
+.venv/bin/python -m pip install -qq --disable-pip-version-check -e ".[$1]"

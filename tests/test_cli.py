@@ -24,7 +24,9 @@ LN_SHAPES = ("X=2x3x8", "Scale=8")
 def invoke(*arguments: str, code: int = 0) -> Result:
     """Runs a command, which must leave with that code and never by an exception of its own."""
     result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == code, f"{result.exit_code}: {result.output}{result.stderr}\n{result.exception!r}"
+    assert result.exit_code == code, (
+        f"{result.exit_code}: {result.output}{result.stderr}\n{result.exception!r}"
+    )
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert "Traceback" not in result.output + result.stderr
     return result
@@ -46,7 +48,10 @@ def complaint(*arguments: str) -> str:
 def archive(tmp_path: Path) -> Path:
     draw = np.random.default_rng(5)
     np.savez(
-        tmp_path / "ln.npz", X=draw.standard_normal((2, 3, 8)).astype("f4"), Scale=np.ones(8, "f4"), unrelated=np.zeros(3)
+        tmp_path / "ln.npz",
+        X=draw.standard_normal((2, 3, 8)).astype("f4"),
+        Scale=np.ones(8, "f4"),
+        unrelated=np.zeros(3),
     )
     return tmp_path / "ln.npz"
 
@@ -74,8 +79,17 @@ def test_ops() -> None:
 @pytest.mark.parametrize("name", ["SkipLayerNormalization", SLN, "com.microsoft.SkipLayerNormalization"])
 def test_op(name: str) -> None:
     text = invoke("op", name).stdout
-    for part in (SLN, "input_skip_bias_sum", "residualT", "required", "epsilon", "shape (H)", "beta_bias_vec4",
-                 "norm-skip-row-vec4.wgsl.jinja", "bfloat16"):
+    for part in (
+        SLN,
+        "input_skip_bias_sum",
+        "residualT",
+        "required",
+        "epsilon",
+        "shape (H)",
+        "beta_bias_vec4",
+        "norm-skip-row-vec4.wgsl.jinja",
+        "bfloat16",
+    ):
         assert part in text
     found = json_of("op", name)
     assert (found["domain"], found["name"]) == ("com.microsoft", "SkipLayerNormalization")
@@ -112,7 +126,11 @@ def test_run_from_files(archive: Path, tmp_path: Path) -> None:
         (f"x={tmp_path / 'x.npy'}", "--from", str(archive)),
     ):
         found = json_of("run", "LayerNormalization", *given, "--backend", "numpy")
-        assert (found["op"], found["backend"], found["variant"]) == ("ai.onnx::LayerNormalization", "numpy", "blocked")
+        assert (found["op"], found["backend"], found["variant"]) == (
+            "ai.onnx::LayerNormalization",
+            "numpy",
+            "blocked",
+        )
         (fact,) = found["outputs"]
         assert (fact["output"], fact["shape"], fact["dtype"]) == ("Y", [2, 3, 8], "float32")
         np.testing.assert_allclose(fact["first"], want.reshape(-1)[:4], rtol=1e-6)
@@ -134,8 +152,15 @@ def test_shapes_can_be_written_in_several_ways(shape: str) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "dtype"),
-    [("", "float32"), (":f32", "float32"), (":f16", "float16"), (":bf16", "bfloat16"), (":f64", "float64"),
-     (":float16", "float16"), (":bfloat16", "bfloat16")],
+    [
+        ("", "float32"),
+        (":f32", "float32"),
+        (":f16", "float16"),
+        (":bf16", "bfloat16"),
+        (":f64", "float64"),
+        (":float16", "float16"),
+        (":bfloat16", "bfloat16"),
+    ],
 )
 def test_drawn_tensors(spec: str, dtype: str) -> None:
     call = ("run", "LayerNormalization", f"X=2x3x8{spec}", f"Scale=8{spec}", "--backend", "numpy")
@@ -150,8 +175,20 @@ def test_one_more_tensor_changes_no_other(tmp_path: Path) -> None:
     drawn = []
     for extra in ((), ("beta=8",), ("beta=8", "bias=8")):
         file = tmp_path / f"{len(extra)}.npz"
-        invoke("run", "SkipLayerNormalization", "input=3x8", "skip=3x8", "gamma=8", *extra[:1], "--backend", "numpy",
-               "--outputs", "input_skip_bias_sum", "--save", str(file))
+        invoke(
+            "run",
+            "SkipLayerNormalization",
+            "input=3x8",
+            "skip=3x8",
+            "gamma=8",
+            *extra[:1],
+            "--backend",
+            "numpy",
+            "--outputs",
+            "input_skip_bias_sum",
+            "--save",
+            str(file),
+        )
         drawn.append(np.load(file)["input_skip_bias_sum"])
     np.testing.assert_array_equal(drawn[0], drawn[1])
     np.testing.assert_array_equal(drawn[0], drawn[2])
@@ -165,10 +202,24 @@ def test_a_scalar_can_be_drawn() -> None:
 
 def test_attributes(archive: Path) -> None:
     call = ("run", "LayerNormalization", "--from", str(archive), "--backend", "numpy")
-    small, large = (json_of(*call, "--set", f"epsilon={value}")["outputs"][0]["max"] for value in ("1e-5", "100"))
+    small, large = (
+        json_of(*call, "--set", f"epsilon={value}")["outputs"][0]["max"] for value in ("1e-5", "100")
+    )
     assert abs(large) < abs(small) / 2
-    found = json_of("run", "LayerNormalization", "X=2x3x8", "Scale=8", "--set", "axis=1", "--outputs", "Mean",
-                    "--set", "epsilon=0.5", "--backend", "numpy")
+    found = json_of(
+        "run",
+        "LayerNormalization",
+        "X=2x3x8",
+        "Scale=8",
+        "--set",
+        "axis=1",
+        "--outputs",
+        "Mean",
+        "--set",
+        "epsilon=0.5",
+        "--backend",
+        "numpy",
+    )
     assert found["outputs"][0]["shape"] == [2, 1, 1]
 
 
@@ -194,7 +245,16 @@ def test_backends_variants_and_devices(webgpu: Any) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
 def test_saved_outputs_come_back(tmp_path: Path, dtype: str) -> None:
     saved = tmp_path / "out.npz"
-    call = ("run", "LayerNormalization", f"X=5x9:{dtype}", f"Scale=9:{dtype}", "--outputs", "Y,Mean", "--backend", "numpy")
+    call = (
+        "run",
+        "LayerNormalization",
+        f"X=5x9:{dtype}",
+        f"Scale=9:{dtype}",
+        "--outputs",
+        "Y,Mean",
+        "--backend",
+        "numpy",
+    )
     facts = json_of(*call, "--save", str(saved))["outputs"]
     with np.load(saved) as archive:
         assert sorted(archive.files) == ["Mean", "Y"]
@@ -205,7 +265,9 @@ def test_saved_outputs_come_back(tmp_path: Path, dtype: str) -> None:
     assert y.shape == (5, 9)
     np.testing.assert_allclose(y.reshape(-1)[:4].astype(float), facts[0]["first"], rtol=1e-6)
     np.save(tmp_path / "y.npy", y)
-    again = json_of("run", "LayerNormalization", f"X={tmp_path / 'y.npy'}", f"Scale=9:{dtype}", "--backend", "numpy")
+    again = json_of(
+        "run", "LayerNormalization", f"X={tmp_path / 'y.npy'}", f"Scale=9:{dtype}", "--backend", "numpy"
+    )
     assert again["outputs"][0]["dtype"] == facts[0]["dtype"]
 
 
@@ -217,7 +279,9 @@ def test_a_file_saved_without_suffix_has_the_name_that_was_asked(tmp_path: Path)
 def test_values_json_cannot_write(tmp_path: Path) -> None:
     """NaN and Infinity are no JSON: other readers refuse the whole text."""
     np.save(tmp_path / "x.npy", np.array([[np.nan, 1, 2, 3]], "f4"))
-    result = invoke("run", "LayerNormalization", f"X={tmp_path / 'x.npy'}", "Scale=4", "--backend", "numpy", "--json")
+    result = invoke(
+        "run", "LayerNormalization", f"X={tmp_path / 'x.npy'}", "Scale=4", "--backend", "numpy", "--json"
+    )
 
     def refuse(name: str) -> Any:
         raise AssertionError(f"{name} is not JSON")
@@ -228,7 +292,13 @@ def test_values_json_cannot_write(tmp_path: Path) -> None:
 def test_an_empty_run() -> None:
     found = json_of("run", "LayerNormalization", "X=0x8", "Scale=8", "--backend", "numpy")
     assert found["outputs"][0] == {
-        "output": "Y", "shape": [0, 8], "dtype": "float32", "min": None, "max": None, "mean": None, "first": [],
+        "output": "Y",
+        "shape": [0, 8],
+        "dtype": "float32",
+        "min": None,
+        "max": None,
+        "mean": None,
+        "first": [],
     }
 
 
@@ -270,9 +340,16 @@ def test_render(profile: str) -> None:
 
 
 def test_the_source_is_not_wrapped(profile: str) -> None:
-    source = registry.render("SkipLayerNormalization", ((6, 768), "float32"), ((6, 768), "float32"), ((768,), "float32"),
-                             profile=json.loads(Path(profile).read_text()))[0].source
-    text = invoke("render", "SkipLayerNormalization", "input=6x768", "skip=6x768", "gamma=768", "--profile", profile).stdout
+    source = registry.render(
+        "SkipLayerNormalization",
+        ((6, 768), "float32"),
+        ((6, 768), "float32"),
+        ((768,), "float32"),
+        profile=json.loads(Path(profile).read_text()),
+    )[0].source
+    text = invoke(
+        "render", "SkipLayerNormalization", "input=6x768", "skip=6x768", "gamma=768", "--profile", profile
+    ).stdout
     assert source in text
 
 
@@ -284,7 +361,8 @@ def test_a_backend_without_source() -> None:
 
 def test_render_without_a_choice(profile: str) -> None:
     result = CliRunner().invoke(
-        main, ["render", "LayerNormalization", "X=2x8:f64", "Scale=8:f64", "--profile", profile])
+        main, ["render", "LayerNormalization", "X=2x8:f64", "Scale=8:f64", "--profile", profile]
+    )
     assert result.exit_code in (1, 2) and "rejected" in result.stderr and "Traceback" not in result.output
 
 
@@ -316,7 +394,9 @@ def test_a_failed_comparison_leaves_with_1(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_nothing_to_compare_leaves_with_1() -> None:
-    found = json_of("compare", "LayerNormalization", "X=2x8:f64", "Scale=8:f64", "--backend", "webgpu", code=1)
+    found = json_of(
+        "compare", "LayerNormalization", "X=2x8:f64", "Scale=8:f64", "--backend", "webgpu", code=1
+    )
     assert found["rows"] == [] and not found["ok"] and found["skipped"]
 
 
@@ -327,8 +407,12 @@ def test_a_package_folder_stands_for_an_op(webgpu: Any, tmp_path: Path, profile:
     def without_scalars(manifest: dict[str, Any]) -> None:
         manifest["args"]["times"]["required"] = False
         manifest["variants"][0]["passes"][0]["bindings"][2]["struct"]["fields"][2]["default"] = 0
-        manifest["variants"][1]["passes"][0]["bindings"][2] = manifest["variants"][0]["passes"][0]["bindings"][2]
-        manifest["variants"][1]["passes"][1]["bindings"][2] = manifest["variants"][0]["passes"][0]["bindings"][2]
+        manifest["variants"][1]["passes"][0]["bindings"][2] = manifest["variants"][0]["passes"][0][
+            "bindings"
+        ][2]
+        manifest["variants"][1]["passes"][1]["bindings"][2] = manifest["variants"][0]["passes"][0][
+            "bindings"
+        ][2]
 
     folder = str(write(tmp_path / "package", without_scalars))
     assert "test.example::Scale" in invoke("op", folder).stdout
@@ -338,7 +422,9 @@ def test_a_package_folder_stands_for_an_op(webgpu: Any, tmp_path: Path, profile:
     found = json_of("run", folder, "X=2x3x5", "--set", "factor=2", "--seed", "3")
     plain = json_of("run", folder, "X=2x3x5", "--seed", "3")
     assert found["op"] == "test.example::Scale" and found["backend"] == "webgpu"
-    np.testing.assert_allclose(found["outputs"][0]["first"], 2 * np.array(plain["outputs"][0]["first"]), rtol=1e-6)
+    np.testing.assert_allclose(
+        found["outputs"][0]["first"], 2 * np.array(plain["outputs"][0]["first"]), rtol=1e-6
+    )
     report = json_of("compare", folder, "x=2x3x5")
     assert report["ok"] and "no reference is known" in report["against"]
     assert [row["variant"] for row in report["rows"]] == ["one_pass", "two_passes"]
@@ -420,8 +506,21 @@ def test_bad_options(arguments: tuple[str, ...], message: str) -> None:
     assert message in result.stderr and "Usage:" in result.stderr
 
 
-@pytest.mark.parametrize("text", ["", "not JSON", "[]", "7", "null", '{"webgpu": 7}', '{"webgpu": {"limit": {}}}',
-                                  '{"webgpu": {"limits": {"maxBufferSize": "many"}}}', '{"cuda": {}}', "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not JSON",
+        "[]",
+        "7",
+        "null",
+        '{"webgpu": 7}',
+        '{"webgpu": {"limit": {}}}',
+        '{"webgpu": {"limits": {"maxBufferSize": "many"}}}',
+        '{"cuda": {}}',
+        "\xff",
+    ],
+)
 def test_profiles_of_any_kind(tmp_path: Path, text: str) -> None:
     path = tmp_path / "device.json"
     path.write_bytes(text.encode("latin-1"))
@@ -440,9 +539,13 @@ def test_files_of_any_kind(tmp_path: Path, data: bytes, suffix: str) -> None:
 
 def test_pickles_are_not_loaded(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], object), allow_pickle=True)
-    assert "x.npy: cannot be read" in complaint("run", "LayerNormalization", f"X={tmp_path / 'x.npy'}", "Scale=8")
+    assert "x.npy: cannot be read" in complaint(
+        "run", "LayerNormalization", f"X={tmp_path / 'x.npy'}", "Scale=8"
+    )
     np.savez(tmp_path / "x.npz", X=np.array([{"a": 1}], object))
-    assert "x.npz: cannot be read" in complaint("run", "LayerNormalization", "--from", str(tmp_path / "x.npz"))
+    assert "x.npz: cannot be read" in complaint(
+        "run", "LayerNormalization", "--from", str(tmp_path / "x.npz")
+    )
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
@@ -452,7 +555,9 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 def test_a_result_that_cannot_be_saved(tmp_path: Path) -> None:
     target = str(tmp_path / "no folder" / "out.npz")
-    assert "no folder" in complaint("run", "LayerNormalization", *LN_SHAPES, "--backend", "numpy", "--save", target)
+    assert "no folder" in complaint(
+        "run", "LayerNormalization", *LN_SHAPES, "--backend", "numpy", "--save", target
+    )
 
 
 def test_a_tensor_given_twice() -> None:
@@ -471,8 +576,21 @@ def test_a_tensor_given_twice() -> None:
         ("ops", ("--json", "List the operators")),
         ("op", ("NAME", "package folder")),
         ("backends", ("Doctor", "--json")),
-        ("run", ("--from", "--set", "--outputs", "--backend", "--variant", "--device", "--seed", "--save", "--json",
-                 "NAME=SHAPE[:DTYPE]")),
+        (
+            "run",
+            (
+                "--from",
+                "--set",
+                "--outputs",
+                "--backend",
+                "--variant",
+                "--device",
+                "--seed",
+                "--save",
+                "--json",
+                "NAME=SHAPE[:DTYPE]",
+            ),
+        ),
         ("explain", ("--profile", "--json", "which candidate would run")),
         ("render", ("--profile", "source")),
         ("compare", ("--seed", "float64 reference")),
@@ -516,5 +634,7 @@ def test_as_a_module(tmp_path: Path) -> None:
 
 
 def test_a_redirected_table_is_whole() -> None:
-    done = program("explain", "SkipLayerNormalization", "input=3x8", "skip=3x8", "gamma=8", "--backend", "numpy")
+    done = program(
+        "explain", "SkipLayerNormalization", "input=3x8", "skip=3x8", "gamma=8", "--backend", "numpy"
+    )
     assert done.returncode == 0 and "\x1b" not in done.stdout and "every condition holds" in done.stdout

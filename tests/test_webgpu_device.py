@@ -140,6 +140,8 @@ def test_a_lost_device_is_opened_anew(webgpu: Registry, fresh: Registry) -> None
     np.testing.assert_array_equal(bias_add(fresh, x), want)
     with pytest.raises(BackendError, match="lost"):
         tensor.numpy()
+    with pytest.raises(BackendError, match="X is a tensor of another device, or of one that was lost"):
+        fresh.run("BiasAdd", X=tensor, bias=BIAS, skip=x)
 
 
 def test_a_forked_child_says_so_instead_of_hanging(webgpu: Registry) -> None:
@@ -176,6 +178,11 @@ def test_the_callers_device_is_used_and_left_alone(webgpu: Registry, fresh: Regi
     x = np.array([[[10, 20, 30, 40]]], np.float32)
     np.testing.assert_array_equal(bias_add(fresh, x), x + BIAS + 1)
     assert device_of_options(fresh, mine)._gpu is mine
+    tensor = fresh.to_device(x, "webgpu")
+    assert tensor.device.startswith("webgpu:own-")
+    result = fresh.run("BiasAdd", X=tensor, bias=BIAS, skip=x)
+    assert result.device == tensor.device
+    np.testing.assert_array_equal(result.numpy(), x + x + BIAS)
     fresh.configure(options={"webgpu": {}})
     fresh.refresh()
     assert mine.create_buffer(size=16, usage=wgpu.BufferUsage.STORAGE) is not None

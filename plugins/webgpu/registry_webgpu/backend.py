@@ -40,7 +40,7 @@ class WebGPUBackend(Backend):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._devices: dict[Any, Device] = {}
+        self._devices: dict[str | None, Device] = {}
 
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Opens the adapter, for only a device can tell what its compiler takes."""
@@ -138,17 +138,21 @@ class WebGPUBackend(Backend):
     def _device(self, options: Mapping[str, Any]) -> Device:
         """The open device for these options; opened anew when it was lost or the process has forked."""
         wanted = options.get("device")
-        key = wanted if wanted is None or isinstance(wanted, str) else id(wanted)
+        name = wanted if wanted is None or isinstance(wanted, str) else f"own-{id(wanted):x}"
         with self._lock:
-            device = self._devices.get(key)
-            if device is None or not device.usable:
-                if wanted is None or isinstance(wanted, str):
-                    opened = Device(open_device(wanted))
-                    same = [d for d in self._devices.values() if d.location == opened.location and d.usable]
-                    device = same[0] if same else opened  # "webgpu" and "webgpu:0" are one device
-                else:
-                    device = Device(adopt(wanted))
-                self._devices[key] = device
+            device = self._devices.get(name)
+            if device is not None and device.usable:
+                return device
+            if wanted is None or isinstance(wanted, str):
+                device = Device(open_device(wanted))
+            else:
+                device = Device(adopt(wanted), name)
+            # One device goes by several names: none at all, its index, a part of its adapter's name.
+            part = device.location.partition(":")[2]
+            known = self._devices.get(part)
+            if known is not None and known.usable:
+                device = known
+            self._devices[name] = self._devices[part] = device
             return device
 
 

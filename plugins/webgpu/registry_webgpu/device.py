@@ -34,10 +34,10 @@ class Device:
     for tests and the doctor).
     """
 
-    def __init__(self, found: Found):
+    def __init__(self, found: Found, part: str | None = None):
         self.found = found
         self.profile = found.profile
-        self.location = f"webgpu:{found.index}"
+        self.location = f"webgpu:{found.index if part is None else part}"
         self.lock = threading.RLock()
         self.counts = {"pipelines": 0, "submits": 0}
         self._pid = os.getpid()
@@ -48,7 +48,7 @@ class Device:
         self._pooled = 0
         self._staging: Any = None
         self._uploaded = 0
-        self._encoder: Any = None
+        self._pending: list[Any] = []
         self._batch_thread: int | None = None
         self._batch_depth = 0
         self._lost = False
@@ -169,20 +169,15 @@ class Device:
             self._guard(lambda: self._gpu.queue.write_buffer(buffer, 0, data))
             self._uploaded += data.nbytes
             if self._uploaded > UPLOAD_BYTES:  # wgpu keeps the copies alive until the next submission
-                self.flush(force=True)
+                self.flush()
 
-    def record(self, work: Callable[[Any], None]) -> None:
-        """Encodes work; submits it unless this thread is in a batch."""
+    def record(self, work: Callable[[Any], None], hold: bool = False) -> None:
+        """Encodes work; submits it unless this thread is in a batch, or a read-back follows (``hold``)."""
         with self.lock:
             self._leave_foreign_batch()
-            if self._encoder is None:
-                self._encoder = self._guard(self._gpu.create_command_encoder)
-            try:
-                self._guard(lambda: work(self._encoder))
-            except BackendError:
-                self._encoder = None
-                raise
-            if not self._in_batch():
+            # An encoder for each piece of work: one that fails takes nothing else with it.
+            self._pending.append(self._guard(lambda: self._encode(work)))
+            if not (hold or self._in_batch()):
                 self.flush()
 
     def download(self, copies: Sequence[tuple[Any, Array]]) -> None:
@@ -211,11 +206,13 @@ class Device:
         staging = self._staging
         if staging.map_state != "unmapped":  # submitting it then would end the process
             raise BackendError("the staging buffer is in use", backend="webgpu", lost=True)
-        if self._encoder is None:
-            self._encoder = self._gpu.create_command_encoder()
-        for piece in group:
-            self._encoder.copy_buffer_to_buffer(piece.buffer, piece.start, staging, piece.at, piece.size)
-        self.flush(force=True)
+
+        def copy(encoder: Any) -> None:
+            for piece in group:
+                encoder.copy_buffer_to_buffer(piece.buffer, piece.start, staging, piece.at, piece.size)
+
+        self._pending.append(self._encode(copy))
+        self.flush()
         staging.map_async("READ_NOSYNC", 0, total).sync_wait()
         try:
             view = np.frombuffer(staging.read_mapped(0, total, copy=False), np.uint8)
@@ -225,18 +222,23 @@ class Device:
         finally:
             staging.unmap()
 
-    def flush(self, force: bool = False) -> None:
-        """Submits what has been recorded. ``force`` submits even nothing, to let uploads go."""
+    def flush(self) -> None:
+        """Submits what has been recorded; with nothing recorded, lets the copies of uploads go."""
         with self.lock:
-            encoder, self._encoder = self._encoder, None
-            if encoder is None:
-                if not force:
-                    return
-                encoder = self._guard(self._gpu.create_command_encoder)
-            # finish() raises on a lost device, where submit() would end the process.
-            self._guard(lambda: self._gpu.queue.submit([encoder.finish()]))
-            self.counts["submits"] += 1
-            self._uploaded = 0
+            pending, self._pending = self._pending, []
+            if pending or self._uploaded:
+                self._guard(lambda: self._submit(pending))
+                self.counts["submits"] += 1
+                self._uploaded = 0
+
+    def _encode(self, work: Callable[[Any], None]) -> Any:
+        encoder = self._gpu.create_command_encoder()
+        work(encoder)
+        return encoder.finish()
+
+    def _submit(self, pending: list[Any]) -> None:
+        # finish() raises on a lost device, where submit() would end the process.
+        self._gpu.queue.submit([*pending, self._gpu.create_command_encoder().finish()])
 
     # Batches
 

@@ -114,6 +114,14 @@ class Kernel:
         borrowed: list[Any] = []
         downloads: list[tuple[Any, np.ndarray[Any, Any]]] = []
 
+        for role, value in (*inputs.items(), *outputs.items()):
+            if isinstance(value, Tensor) and value.home is not device:
+                raise BackendError(
+                    f"{role} is a tensor of another device, or of one that was lost; copy it to "
+                    f"{device.location} again",
+                    backend="webgpu",
+                )
+
         def borrow(name: str) -> Any:
             borrowed.append(device.buffer(self._sizes[name]))
             buffers[name] = borrowed[-1]
@@ -150,7 +158,7 @@ class Kernel:
                     run.dispatch_workgroups(*step.grid)
                 run.end()
 
-            device.record(encode)
+            device.record(encode, hold=bool(downloads))
             if downloads:
                 device.download(downloads)
                 # Only now: a buffer given back while the device still writes it would be handed out again.
