@@ -18,12 +18,15 @@ def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> De
     Raises:
         ContractError: an unknown backend, variant or device, or a device of another backend.
     """
-    names, named = considered(catalog, call)
+    names = considered(catalog, call)
     if call.variant is not None:
         _check_variant(catalog, call, names)
-    # Whoever put tensors on a device has named it.
-    software = named or call.variant is not None or call.op.package is not None or bool(request.devices)
-    offers = (_offer(catalog, name, call, request, named) for name in names)
+    # Who names a backend, a device or a variant, or has put tensors on a device, takes a software adapter.
+    # Only who names exactly one has tensors moved to it.
+    one = isinstance(call.backend, str) or call.device is not None or call.variant is not None
+    listed = call.backend is not None or catalog.listed() is not None
+    software = one or listed or call.op.package is not None or bool(request.devices)
+    offers = (_offer(catalog, name, call, request, moves=one) for name in names)
     decision = decide(request, offers, replace(policy, accept_software=software))
     device = next(iter(request.devices.values()), None)
     if device and decision.backend and decision.backend != device.partition(":")[0]:
@@ -32,16 +35,15 @@ def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> De
     return decision
 
 
-def considered(catalog: Catalog, call: Call) -> tuple[tuple[str, ...], bool]:
-    """The backends to try, in order, and whether the user named them: then software adapters will do, and
-    tensors are moved to where they are needed."""
+def considered(catalog: Catalog, call: Call) -> tuple[str, ...]:
+    """The backends to try, in order: those of the call, else those the user listed, else all by priority."""
     asked = (call.backend,) if isinstance(call.backend, str) else call.backend
     names = None if asked is None else tuple(catalog.known(name) for name in asked)
     if names == ():
         raise ContractError("backend= names no backend")
     if call.profile is not None:
         given = tuple(catalog.known(name) for name in call.profile)
-        return tuple(name for name in names or given if name in given), False
+        return tuple(name for name in names or given if name in given)
     if call.device is not None:
         owner = catalog.split_device(call.device)[0]
         if names is not None and owner not in names:
@@ -50,10 +52,8 @@ def considered(catalog: Catalog, call: Call) -> tuple[tuple[str, ...], bool]:
                 f"backend={call.backend!r} is asked for",
                 op=call.op.id,
             )
-        return (owner,), True
-    if names is not None:
-        return names, True
-    return catalog.order(), catalog.listed() is not None
+        return (owner,)
+    return names or catalog.order()
 
 
 def availability(catalog: Catalog, name: str, call: Call) -> Availability:
@@ -64,10 +64,10 @@ def availability(catalog: Catalog, name: str, call: Call) -> Availability:
     return replace(here, hardware=True) if catalog.accepts_software(name) else here
 
 
-def _offer(catalog: Catalog, name: str, call: Call, request: Request, named: bool) -> Offer:
+def _offer(catalog: Catalog, name: str, call: Call, request: Request, moves: bool) -> Offer:
     device = next(iter(request.devices.values()), None)
     obstacle = None
-    if device is not None and device.partition(":")[0] != name and not named:
+    if device is not None and device.partition(":")[0] != name and not moves:
         stay = "tensors stay on their device"
         where = f"{next(iter(request.devices))} on {device}"
         obstacle = Reason(stay, stay, where, f'backend="{name}" to move them through the host')

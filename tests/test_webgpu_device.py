@@ -236,6 +236,8 @@ def test_a_named_backend_moves_tensors_and_says_so(webgpu: Registry) -> None:
     assert got.device == "webgpu:0" and got.dtype == "float64"
     plan = webgpu.last()
     assert plan is not None and "through the host" in plan.decision.notes[0]
+    with pytest.raises(NoPlanError, match="tensors stay on their device"):  # a list is automatic within
+        webgpu.run("LayerNormalization", X=tensor, Scale=x[0], backend=["numpy"])
 
 
 def test_released_tensors(webgpu: Registry) -> None:
