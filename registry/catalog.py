@@ -227,5 +227,5 @@ def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
 
     try:
         return backend.probe(options)
-    except Exception as error:  # a stranger's probe must not stop the others
+    except (Exception, SystemExit) as error:  # a stranger's probe must not stop the others
         return Availability(False, "probe works", f"{type(error).__name__}: {error}", "a working plugin")

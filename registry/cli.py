@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,8 @@ from rich.text import Text
 
 import registry
 
-from .errors import RegistryError
-from .inputs import read_attributes, read_tensors
+from .errors import ContractError, RegistryError
+from .inputs import read_settings, read_tensors
 from .manifest import Op
 from .tables import comparison_table, decision_table, make_console, table
 
@@ -94,19 +95,37 @@ def _arguments(
     profile: str | None = None,
 ) -> tuple[Op, dict[str, Any]]:
     target = registry.load(op).op if Path(op).is_dir() else registry.op(op)
+    given = read_settings(target, settings)
     named: dict[str, Any] = {
+        **{name: value for name, value in given.items() if name in target.scalars},
+        "attrs": {name: value for name, value in given.items() if name not in target.scalars},
         "inputs": read_tensors(target, tensors, files, seed, data),
-        "attrs": read_attributes(target, settings),
         "variant": variant,
         "device": device,
     }
     if outputs is not None:
-        named["outputs"] = outputs.split(",") if "," in outputs else outputs
+        named["outputs"] = _names(outputs)
     if backend is not None:
-        named["backend"] = backend.split(",") if "," in backend else backend
+        named["backend"] = _names(backend)
     if profile is not None:
-        named["profile"] = json.loads(Path(profile).read_text())
+        named["profile"] = _read_profile(profile)
     return target, named
+
+
+def _names(text: str) -> str | list[str]:
+    """One name, or several separated by commas."""
+    names = [name.strip() for name in text.split(",")]
+    return names if len(names) > 1 else names[0]
+
+
+def _read_profile(file: str) -> dict[str, Any]:
+    try:
+        profile = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ContractError(f"{file}: cannot be read as JSON ({error})") from error
+    if not isinstance(profile, dict):
+        raise ContractError(f"{file}: needed: a JSON object of devices by backend")
+    return profile
 
 
 def _print_json(value: Any) -> None:
@@ -245,7 +264,10 @@ def run(as_json: bool, save: str | None, **options: Any) -> None:
     assert plan is not None
     values = dict(zip(plan.request.asked, (result,) if plan.single else result, strict=True))
     if save is not None:
-        np.savez(save, **values)
+        try:
+            np.savez(save, **values)
+        except OSError as error:
+            raise ContractError(f"--save {save}: cannot be written ({error})") from error
     facts = [_facts(name, np.asarray(value)) for name, value in values.items()]
     if as_json:
         _print_json({"op": op.id, "backend": plan.backend, "variant": plan.variant, "outputs": facts})
@@ -255,11 +277,18 @@ def run(as_json: bool, save: str | None, **options: Any) -> None:
     console.print(table(None, header, [tuple(str(fact[name]) for name in header) for fact in facts]))
 
 
+def _short(value: float | None) -> float | str | None:
+    """Seven digits; what JSON cannot hold becomes a text."""
+    if value is None or not math.isfinite(value):
+        return value if value is None else str(value)
+    return float(f"{value:.7g}")
+
+
 def _facts(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:
     wide = value.astype(np.float64)
     with np.errstate(all="ignore"):
         numbers = [float(f(wide)) if wide.size else None for f in (np.min, np.max, np.mean)]
-    low, high, mean = (None if n is None else float(f"{n:.7g}") for n in numbers)
+    low, high, mean = (_short(n) for n in numbers)
     return {
         "output": name,
         "shape": list(value.shape),
@@ -267,7 +296,7 @@ def _facts(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:
         "min": low,
         "max": high,
         "mean": mean,
-        "first": [float(f"{v:.7g}") for v in wide.reshape(-1)[:4]],
+        "first": [_short(float(v)) for v in wide.reshape(-1)[:4]],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .accuracy import Expected, Verdict, judge, judge_pair
+from .arrays import NumpyArray
 from .call import parse_call, wrong
-from .errors import RegistryError
+from .dtypes import numpy_dtype
+from .errors import ContractError
 from .manifest import Op
+from .request import Request, TensorType
 
 if TYPE_CHECKING:
+    from .decide import Decision
     from .dispatch import Registry
 
 
@@ -44,8 +49,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that is eligible ran and agrees. False when nothing ran."""
-        return bool(self.rows) and all(row.ok for row in self.rows)
+        """Whether everything that is eligible ran and agrees.
+
+        False when nothing ran, and when one result without a reference was held against itself.
+        """
+        alone = self.against.endswith("itself")
+        return bool(self.rows) and not alone and all(row.ok for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain data, for JSON."""
@@ -60,7 +69,7 @@ class Report:
                     "output": row.output,
                     "ok": row.ok,
                     "error": row.error,
-                    **(asdict(row.verdict) if row.verdict else {}),
+                    **(_finite(asdict(row.verdict)) if row.verdict else {}),
                 }
                 for row in self.rows
             ],
@@ -103,64 +112,104 @@ HEADER = (
 def compare(registry: Registry, op: Op, tensors: Sequence[Any], named: Mapping[str, Any]) -> Report:
     """See ``Registry.compare``."""
     call = parse_call(op, tensors, named)
-    if call.out:
-        raise wrong(op, "compare allocates its own outputs; leave out= away", "out")
-    options = {name: value for name, value in named.items() if name not in ("backend", "variant")}
-    names = named.get("backend")
-    considered: dict[str, Any] = (
-        {} if names is None else {"backend": [names] if isinstance(names, str) else list(names)}
-    )
-    if names is None:
-        considered = {"backend": [status.name for status in registry.backends() if status.available]}
-    if call.variant is not None:
-        considered["variant"] = call.variant
-    decision = registry.explain(op, *tensors, **options, **considered)
-    request = decision.request
-    expected, against = _expected(registry, op, call.tensors, request.attrs)
+    for name in ("out", "profile"):
+        if named.get(name) is not None:
+            allocates = "compare allocates its own outputs, on this machine"
+            raise wrong(op, f"{allocates}; leave {name}= away", name)
+    for role, value in call.tensors.items():
+        if is_pair(value):
+            raise wrong(op, f"{role} is a (shape, dtype) pair; a comparison needs an array", role)
+    options = {name: value for name, value in named.items() if name != "backend"}
+    asked = (call.backend,) if isinstance(call.backend, str) else call.backend
+    if asked is None and call.device is not None:
+        asked = (registry.catalog.split_device(call.device)[0],)
+    if asked is None:
+        asked = tuple(status.name for status in registry.backends() if status.available)
+    decisions = _decisions(registry, op, tensors, options, asked)
+    if not decisions:
+        return Report(op.id, "nothing: no backend is available", ())
+    request = decisions[0].request
+    hosts = {role: registry.host(value) for role, value in call.tensors.items()}
+    expected, against = _expected(registry, op, hosts, request.attrs)
     rows: list[Comparison] = []
-    first: dict[str, np.ndarray[Any, Any]] | None = None
-    for candidate in decision.eligible:
-        pinned = {
-            **options,
-            "backend": candidate.backend,
-            "variant": candidate.variant,
-            "outputs": request.asked,
-        }
+    first: Mapping[str, NumpyArray] = {}
+    for candidate in (row for decision in decisions for row in decision.eligible):
+        pinned = {**options, "backend": candidate.backend, "variant": candidate.variant}
         try:
-            result = registry.prepare(op, *tensors, **pinned)(**_again(call.tensors))
-        except RegistryError as error:
-            text = str(error).splitlines()[0]
-            rows += [
-                Comparison(candidate.backend, candidate.variant, role, None, text) for role in request.asked
-            ]
+            actual = _run(registry, op, tensors, {**pinned, "outputs": request.asked}, request)
+        except Exception as error:  # whatever a backend raises is its result here
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            rows += [Comparison(candidate.backend, candidate.variant, r, None, text) for r in request.asked]
             continue
-        values = (result,) if isinstance(result, np.ndarray) or not isinstance(result, tuple) else result
-        hosts = {role: registry.host(value) for role, value in zip(request.asked, values, strict=True)}
-        first = first or hosts
-        for role, actual in hosts.items():
+        first = first or actual
+        for role, value in actual.items():
             dtype = request.outputs[role].dtype
-            verdict = (
-                judge(actual, expected[role], dtype)
-                if expected is not None
-                else judge_pair(actual, first[role])
-            )
+            verdict = judge(value, expected[role], dtype) if expected else judge_pair(value, first[role])
             rows.append(Comparison(candidate.backend, candidate.variant, role, verdict))
-    skipped = tuple((row.backend, row.variant, f"{row.because}: {row.found}") for row in decision.rejected)
+    if expected is None and len(rows) == len(request.asked):
+        against += ", held against itself"
+    skipped = tuple(
+        (row.backend, row.variant, f"{row.because}: {row.found}")
+        for decision in decisions
+        for row in decision.rejected
+    )
     return Report(str(request), against, tuple(rows), skipped)
 
 
-def _again(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {"inputs": dict(tensors)}
+def _decisions(
+    registry: Registry, op: Op, tensors: Sequence[Any], options: Mapping[str, Any], names: Sequence[str]
+) -> list[Decision]:
+    """One exhaustive decision for each backend, for only a backend that is named has tensors moved to it."""
+    found: list[Decision] = []
+    for name in names:
+        try:
+            found.append(registry.explain(op, *tensors, **options, backend=name))
+        except ContractError as error:
+            if error.argument != "variant":  # another backend may have the variant
+                raise
+    if names and not found:
+        registry.explain(op, *tensors, **options, backend=list(names))  # raises, and names them all
+    return found
+
+
+def _run(
+    registry: Registry, op: Op, tensors: Sequence[Any], pinned: Mapping[str, Any], request: Request
+) -> dict[str, NumpyArray]:
+    """Runs one candidate into poisoned outputs: what a kernel does not write must not look right."""
+    backend = registry.catalog.backend(pinned["backend"])
+    options = registry.catalog.options(pinned["backend"], next(iter(request.devices.values()), None))
+    out: dict[str, Any] = {}
+    for role in request.asked:
+        poison = _poison(request.outputs[role])
+        try:
+            out[role] = backend.place(poison, None, options)
+        except ContractError:  # a backend of host arrays
+            out[role] = poison
+    registry.run(op, *tensors, **pinned, out=out)
+    return {role: registry.host(value) for role, value in out.items()}
+
+
+def _poison(tensor: TensorType) -> NumpyArray:
+    dtype = numpy_dtype(tensor.dtype)
+    bits = np.full((*tensor.shape, dtype.itemsize), 0xFF, np.uint8)  # NaN in every floating dtype
+    return bits.view(dtype).reshape(tensor.shape)
 
 
 def _expected(
-    registry: Registry, op: Op, tensors: Mapping[str, Any], attrs: Mapping[str, Any]
+    registry: Registry, op: Op, tensors: Mapping[str, NumpyArray], attrs: Mapping[str, Any]
 ) -> tuple[Mapping[str, Expected] | None, str]:
     reference = registry.catalog.plugins.references.get(op.id)
     if reference is None:
         return None, f"the first result: no reference is known for {op.id}"
-    hosts = {role: registry.host(value) for role, value in tensors.items()}
-    return reference(hosts, attrs), "the float64 reference"
+    return reference(tensors, attrs), "the float64 reference"
+
+
+def _finite(verdict: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinities and no NaN: they become texts."""
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in verdict.items()
+    }
 
 
 def _cells(row: Comparison) -> tuple[str, ...]:

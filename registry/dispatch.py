@@ -178,6 +178,8 @@ class Registry:
     def host(self, array: Any) -> arrays.NumpyArray:
         """Any array or device tensor as a NumPy array."""
         kind = arrays.describe(array, "array", self.catalog.location)
+        if kind.kind == "pair":
+            raise ContractError("a (shape, dtype) pair holds no data; pass an array")
         if kind.device is not None:
             return self.catalog.at(kind.device).host(array)
         return arrays.to_host(array, "array")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ def read_tensors(
     names = {name: spec.role for spec in op.inputs for name in (spec.arg, spec.role)}
     tensors: dict[str, Any] = {}
     for file in files:
-        tensors.update({k: v for k, v in _load(file, (".npz",)).items() if k in names})
+        tensors.update({names[k]: v for k, v in _load(file, (".npz",)).items() if k in names})
+    given: set[str] = set()
     for text in specs:
         match = _SPEC.fullmatch(text)
         if match is None:
@@ -44,18 +46,24 @@ def read_tensors(
         if name not in names:
             known = ", ".join(spec.role for spec in op.inputs)
             raise ContractError(f"{op.id}: no input {name!r}{suggestion(name, list(names))}; inputs: {known}")
+        role = names[name]
+        if role in given:
+            raise ContractError(f"{op.id}: {role} is given twice")
+        given.add(role)
         shape = _SHAPE.fullmatch(value)
         if shape is None:
-            tensors[name] = next(iter(_load(value, (".npy",)).values()))
+            tensors[role] = next(iter(_load(value, (".npy",)).values()))
             continue
         dims = tuple(int(d) for d in re.findall(r"\d+", shape["dims"] or ""))
         dtype = dtype_name(_SHORT.get(shape["dtype"] or "f32", shape["dtype"]), name)
-        tensors[name] = _draw(dims, dtype, name, seed) if data else (dims, dtype)
+        tensors[role] = _draw(dims, dtype, role, seed) if data else (dims, dtype)
     return tensors
 
 
-def read_attributes(op: Op, settings: Sequence[str]) -> dict[str, Any]:
-    """Attributes from ``name=value`` texts; a value is a number, true, false, a JSON list or plain text.
+def read_settings(op: Op, settings: Sequence[str]) -> dict[str, Any]:
+    """Attributes and scalar arguments from ``name=value`` texts.
+
+    A value is a number, true, false, a JSON list or plain text.
 
     Raises:
         ContractError: not ``name=value``, or an unknown name.
@@ -67,10 +75,12 @@ def read_attributes(op: Op, settings: Sequence[str]) -> dict[str, Any]:
         name, sign, value = text.partition("=")
         if not sign:
             raise ContractError(f"{text!r}; needed: name=value")
-        if name not in op.attribute_names:
-            known = ", ".join(op.attribute_names) or "none"
-            hint = suggestion(name, op.attribute_names)
-            raise ContractError(f"{op.id}: no attribute {name!r}{hint}; attributes: {known}")
+        names = (*op.attribute_names, *op.scalars)
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise ContractError(
+                f"{op.id}: no attribute {name!r}{suggestion(name, names)}; attributes: {known}"
+            )
         try:
             attributes[name] = json.loads(value)
         except ValueError:
@@ -81,9 +91,12 @@ def read_attributes(op: Op, settings: Sequence[str]) -> dict[str, Any]:
 def _draw(shape: tuple[int, ...], dtype: str, name: str, seed: int) -> np.ndarray[Any, Any]:
     """Normal numbers; each tensor has a stream of its own, so that adding one changes no other."""
     stream = np.random.default_rng([seed, *name.encode()])
-    if dtype in ("float32", "float64", "float16", "bfloat16"):
-        return round_to(stream.standard_normal(shape), dtype)
-    return stream.integers(0, 100, shape).astype(numpy_dtype(dtype))
+    try:
+        if dtype in ("float32", "float64", "float16", "bfloat16"):
+            return round_to(stream.standard_normal(shape), dtype)
+        return stream.integers(0, 100, shape).astype(numpy_dtype(dtype))
+    except (MemoryError, ValueError) as error:
+        raise ContractError(f"{name}: a tensor of shape {list(shape)} does not fit memory") from error
 
 
 def _load(file: str, suffixes: tuple[str, ...]) -> Mapping[str, np.ndarray[Any, Any]]:
@@ -93,10 +106,15 @@ def _load(file: str, suffixes: tuple[str, ...]) -> Mapping[str, np.ndarray[Any, 
             f"{file!r}; needed: a {' or '.join(suffixes)} file, or a shape such as 2x8x768:f16"
         )
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {path.stem: loaded}
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file_object:
+            loaded = np.load(file_object, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {path.stem: _bfloat16(loaded)}
+            return {name: _bfloat16(loaded[name]) for name in loaded.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
         raise ContractError(f"{file}: cannot be read ({error})") from error
+
+
+def _bfloat16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """NumPy's file format has no name for bfloat16; it comes back as two raw bytes."""
+    return array.view(numpy_dtype("bfloat16")) if array.dtype == np.dtype("V2") else array

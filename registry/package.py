@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import PackageError
+from .errors import PackageError, shorten
 from .loading.loader import parse_manifest
 from .manifest import Op, Package
 
@@ -82,6 +82,9 @@ def load_package(folder: Path) -> Op:
     text = _read(root, "manifest.json", digests)
     manifest = parse_manifest(text, str(root / "manifest.json"), "json")
     names = {item.template for variant in manifest.variants for item in variant.passes}
+    for name in sorted(names):
+        if not name.endswith(TEMPLATE_SUFFIXES):
+            raise PackageError(f"{root}: template {name!r}; needed: a name ending in .wgsl or .wgsl.jinja")
     templates = {name: _read(root, name, digests) for name in sorted(names)}
     return Op(manifest, str(root / "manifest.json"), Package(root, templates))
 
@@ -95,7 +98,7 @@ def _digests(root: Path) -> Mapping[str, str] | None:
         digest = metadata["digest"]
         files = digest["files"]
         known = digest["algorithm"] == "sha256" and all(isinstance(v, str) for v in files.values())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PackageError(
             f"{root / 'metadata.json'}: {error!r}; needed: digest.algorithm and digest.files"
         ) from error
@@ -105,9 +108,11 @@ def _digests(root: Path) -> Mapping[str, str] | None:
 
 
 def _read(root: Path, name: str, digests: Mapping[str, str] | None) -> str:
-    if name not in ("manifest.json", "metadata.json") and not name.endswith(TEMPLATE_SUFFIXES):
-        raise PackageError(f"{root}: template {name!r}; needed: a name ending in .wgsl or .wgsl.jinja")
-    path = (root / name).resolve()
+    try:
+        path = (root / name).resolve()
+        path.exists()
+    except (ValueError, OSError) as error:  # a zero byte, a name too long
+        raise PackageError(f"{root}: {shorten(name, 60)!r} is no file name ({error})") from error
     if not path.is_relative_to(root.resolve()):
         raise PackageError(f"{root}: {name!r} lies outside the package")
     if not path.is_file():

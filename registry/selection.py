@@ -80,7 +80,9 @@ def _claims(catalog: Catalog, name: str, call: Call) -> tuple[Claim | Refusal, .
     except Exception as error:  # a stranger's plugin must not stop the others
         return (Refusal("claims can be listed", f"{type(error).__name__}: {error}", "a working plugin"),)
     if call.op.package is not None:  # a package runs its own kernels only
-        claims = tuple(c for c in claims if isinstance(c, Refusal) or c.variant in call.op.variants)
+        own = tuple(c for c in claims if isinstance(c, Refusal) or c.variant in call.op.variants)
+        refused = Refusal("a package runs its own variants only", "none that it can run", "another backend")
+        claims = own or (refused,)
     if call.variant is not None:
         claims = tuple(c for c in claims if c.variant == call.variant)
     return claims

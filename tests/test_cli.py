@@ -19,6 +19,7 @@ from registry.cli import main
 
 SLN = "com.microsoft::SkipLayerNormalization"
 LN_SHAPES = ("X=2x3x8", "Scale=8")
+LN_RUN = ("run", "LayerNormalization", *LN_SHAPES)
 
 
 def invoke(*arguments: str, code: int = 0) -> Result:
@@ -462,25 +463,33 @@ BAD = {
     "unknown dtype": (("run", "LayerNormalization", "X=2x8:f33", "Scale=8"), "f33"),
     "dtype of no tensor": (("run", "LayerNormalization", "X=2x8:complex64", "Scale=8"), "complex64"),
     "negative shape": (("run", "LayerNormalization", "X=-2x8", "Scale=8"), "-2x8"),
-    "unknown attribute": (("run", "LayerNormalization", *LN_SHAPES, "--set", "epsilom=1"), "did you mean 'epsilon'"),
-    "attribute without value": (("run", "LayerNormalization", *LN_SHAPES, "--set", "epsilon"), "needed: name=value"),
-    "attribute of a wrong kind": (("run", "LayerNormalization", *LN_SHAPES, "--set", "epsilon=small"), "needed: a number"),
-    "attribute null": (("run", "LayerNormalization", *LN_SHAPES, "--set", 'epsilon={"a": 1}'), "needed: a number"),
-    "attribute NaN": (("run", "LayerNormalization", *LN_SHAPES, "--set", "epsilon=NaN"), "epsilon is nan"),
-    "unknown output": (("run", "LayerNormalization", *LN_SHAPES, "--outputs", "Z"), "no output 'Z'"),
-    "output twice": (("run", "LayerNormalization", *LN_SHAPES, "--outputs", "Y,Y"), "asked for twice"),
-    "unknown backend": (("run", "LayerNormalization", *LN_SHAPES, "--backend", "numpi"), "did you mean 'numpy'"),
-    "unknown variant": (("run", "LayerNormalization", *LN_SHAPES, "--variant", "blockd"), "did you mean 'blocked'"),
-    "unknown device": (("run", "LayerNormalization", *LN_SHAPES, "--device", "gpu:0"), "no backend 'gpu'"),
+    "unknown attribute": ((*LN_RUN, "--set", "epsilom=1"), "did you mean 'epsilon'"),
+    "attribute without value": ((*LN_RUN, "--set", "epsilon"), "needed: name=value"),
+    "attribute of a wrong kind": ((*LN_RUN, "--set", "epsilon=small"), "needed: a number"),
+    "attribute null": ((*LN_RUN, "--set", 'epsilon={"a": 1}'), "needed: a number"),
+    "attribute NaN": ((*LN_RUN, "--set", "epsilon=NaN"), "epsilon is nan"),
+    "unknown output": ((*LN_RUN, "--outputs", "Z"), "no output 'Z'"),
+    "output twice": ((*LN_RUN, "--outputs", "Y,Y"), "asked for twice"),
+    "unknown backend": ((*LN_RUN, "--backend", "numpi"), "did you mean 'numpy'"),
+    "unknown variant": ((*LN_RUN, "--variant", "blockd"), "did you mean 'blocked'"),
+    "unknown device": ((*LN_RUN, "--device", "gpu:0"), "no backend 'gpu'"),
     "device of another backend": (
-        ("run", "LayerNormalization", *LN_SHAPES, "--device", "webgpu:0", "--backend", "numpy"), "belongs to backend"),
+        (*LN_RUN, "--device", "webgpu:0", "--backend", "numpy"),
+        "belongs to backend",
+    ),
     "no such file": (("run", "LayerNormalization", "X=none.npy", "Scale=8"), "none.npy: cannot be read"),
     "no such archive": (("run", "LayerNormalization", "--from", "none.npz"), "none.npz: cannot be read"),
     "wrong suffix": (("run", "LayerNormalization", "X=x.txt", "Scale=8"), "a .npy file"),
     "archive of another kind": (("run", "LayerNormalization", "--from", "x.npy"), "a .npz file"),
-    "no candidate": (("run", "LayerNormalization", "X=2x8:f64", "Scale=8:f64", "--backend", "webgpu"), "NoPlanError"),
-    "too large": (("run", "LayerNormalization", "X=1000000x1000000x1000000", "Scale=8", "--backend", "numpy"), "X"),
-}  # fmt: skip
+    "no candidate": (
+        ("run", "LayerNormalization", "X=2x8:f64", "Scale=8:f64", "--backend", "webgpu"),
+        "NoPlanError",
+    ),
+    "too large": (
+        ("run", "LayerNormalization", "X=1000000x1000000x1000000", "Scale=8", "--backend", "numpy"),
+        "1000000",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
@@ -495,9 +504,9 @@ def test_bad_calls(case: Any) -> None:
         (("nonsense",), "No such command 'nonsense'"),
         (("run",), "Missing argument"),
         (("run", "LayerNormalization", "--bakend", "numpy"), "--backend"),
-        (("run", "LayerNormalization", *LN_SHAPES, "--seed", "many"), "not a valid integer"),
+        ((*LN_RUN, "--seed", "many"), "not a valid integer"),
         (("explain", "LayerNormalization", *LN_SHAPES, "--profile", "none.json"), "does not exist"),
-        (("run", "LayerNormalization", *LN_SHAPES, "--profile", "none.json"), "No such option"),
+        ((*LN_RUN, "--profile", "none.json"), "No such option"),
         (("ops", "more"), "unexpected extra argument"),
     ],
 )
@@ -608,7 +617,7 @@ def test_every_command_has_help() -> None:
         assert command.help and command.help.strip().endswith("."), name
         for parameter in command.params:
             if parameter.param_type_name == "option":
-                assert parameter.help, f"{name} {parameter.name}"  # type: ignore[attr-defined]
+                assert parameter.help, f"{name} {parameter.name}"
 
 
 def test_version() -> None:

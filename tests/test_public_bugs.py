@@ -1,4 +1,4 @@
-"""Faults that other projects had in public, held against every variant of every backend that takes the call."""
+"""Faults other projects had in public, held against every variant of every backend that takes the call."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def webgpu_ran(reg: Registry, who: set[str]) -> bool:
     return any(name.startswith("webgpu") for name in who) or not here
 
 
-def ramp(hidden: int) -> np.ndarray:
+def ramp(hidden: int) -> Any:
     """What a row 0, 1, ..., hidden - 1 normalizes to, epsilon 1e-5."""
     return (np.arange(hidden) - (hidden - 1) / 2) / np.sqrt((hidden**2 - 1) / 12 + 1e-5)
 
@@ -328,7 +328,7 @@ def test_every_choice_of_inputs_and_outputs(
     x = array([[1, 1, 1, 3]]).reshape(shape)
     vectors = {"beta": [0.5, 0.5, -0.5, -0.5], "bias": [0, 1, 0, 1]}
     tensors = skip_layer_norm(x, x, gamma=[1, 2, 1, 2], **{name: vectors[name] for name in given})
-    right = dict(zip(FOUR_OUTPUTS, GIVEN[given], strict=True))
+    right: dict[str, Any] = dict(zip(FOUR_OUTPUTS, GIVEN[given], strict=True))
     for names in SUBSETS:
         for asked in {names, names[::-1]}:
             check_each(shared, SLN, tensors, {name: right[name] for name in asked}, outputs=asked)
@@ -700,7 +700,7 @@ def test_a_backend_that_lacks_a_dtype_says_so(webgpu: Registry, op: str, dtype: 
 
 def test_no_such_backend_tells_what_there_is(shared: Registry) -> None:
     for named in ({"backend": "cuda"}, {"device": "cuda:0"}, {"backend": ["cuda", "numpy"]}):
-        with pytest.raises(ContractError, match="no backend 'cuda'; backends: .*numpy"):
+        with pytest.raises(ContractError, match=r"no backend 'cuda'; backends: .*numpy"):
             shared.run(LN, **layer_norm(np.ones((1, 4), "f4")), **named)
 
 
@@ -722,8 +722,8 @@ class Info(dict): pass
 class Adapter:
     features, limits = set(), {{}}
     def __init__(self, name, kind):
-        self.info = {{"device": name, "adapter_type": kind, "backend_type": "Vulkan", "vendor": "", "architecture": "",
-                     "description": ""}}
+        self.info = {{"device": name, "adapter_type": kind, "backend_type": "Vulkan",
+                     "vendor": "", "architecture": "", "description": ""}}
     def request_device_sync(self, **options): raise RuntimeError("out of luck")
 class gpu:
     @staticmethod
@@ -737,11 +737,14 @@ FAKES = {
     "another version": ("__version__ = '0.1'", "AttributeError"),
     "no adapter": (ADAPTER.format(body="return []"), "no adapter"),
     "a failing request": (
-        ADAPTER.format(body="raise RuntimeError('Request adapter failed (1)')"), "Request adapter failed (1)"),
+        ADAPTER.format(body="raise RuntimeError('Request adapter failed (1)')"),
+        "Request adapter failed (1)",
+    ),
     "hardware second": (
         ADAPTER.format(body="return [Adapter('llvmpipe', 'CPU'), Adapter('GeForce', 'DiscreteGPU')]"),
-        "GeForce gives no device: out of luck"),
-}  # fmt: skip
+        "GeForce gives no device: out of luck",
+    ),
+}
 
 
 @pytest.mark.parametrize("fake", FAKES.values(), ids=FAKES.keys())
@@ -804,10 +807,10 @@ def calls_in_turn() -> list[tuple[str, Tensors, dict[str, Any]]]:
     for names in ((), ("beta",), ("beta", "bias"), ("bias",), ()):
         for outputs in ("output", ("output", "input_skip_bias_sum")):
             calls.append(
-                (SLN, skip_layer_norm(x, x, **dict.fromkeys(names, [1, 2, 3, 4])), {"outputs": outputs})
+                (SLN, skip_layer_norm(x, x, **{key: [1, 2, 3, 4] for key in names}), {"outputs": outputs})
             )
-    for outputs in ("Y", ("Y", "Mean", "InvStdDev"), "Mean", "InvStdDev", "Y"):
-        calls.append((LN, layer_norm(x), {"outputs": outputs}))
+    for asked in ("Y", ("Y", "Mean", "InvStdDev"), "Mean", "InvStdDev", "Y"):
+        calls.append((LN, layer_norm(x), {"outputs": asked}))
     for axis in (-1, 0, 1, -1):
         calls.append(
             (
@@ -820,7 +823,7 @@ def calls_in_turn() -> list[tuple[str, Tensors, dict[str, Any]]]:
 
 
 def test_a_call_does_not_depend_on_those_before_it(webgpu: Registry, fresh: Registry) -> None:
-    """Everything baked into a shader is part of its key: else results come out right alone, wrong together."""
+    """What is baked into a shader is part of its key: else results are right alone and wrong together."""
     calls = calls_in_turn()
 
     def results(reg: Registry, order: list[int]) -> dict[int, bytes]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import registry_manifests
-import registry_numpy
 from conftest import ROOT
 
 import registry
+import registry_manifests
+import registry_numpy
 from registry.cli import main
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ class WebGPUBackend(Backend):
                 error.message.splitlines()[0],
                 "a Vulkan, Metal or D3D12 driver (on Debian without a GPU: mesa-vulkan-drivers)",
             )
-        except Exception as error:  # an import of wgpu can fail in any way, a missing library above all
+        except (Exception, SystemExit) as error:  # an import of wgpu can fail in any way
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             return Availability(False, "wgpu imports", text, "a working wgpu-py, version 0.32")
         return _availability(device.profile, device.found.name, device.found.description)

@@ -129,6 +129,8 @@ def parse_profile(data: Mapping[str, Any]) -> Profile:
     Raises:
         ContractError: an unknown key or a value of the wrong kind.
     """
+    if not isinstance(data, Mapping):
+        raise ContractError(f"profile['webgpu'] is {data!r}; needed: a mapping with {', '.join(_KEYS)}")
     unknown = [key for key in data if key not in _KEYS]
     if unknown:
         raise ContractError(
