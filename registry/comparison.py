@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .accuracy import Expected, Verdict, judge, judge_pair
-from .arrays import NumpyArray
+from .arrays import NumpyArray, is_pair
 from .call import parse_call, wrong
 from .dtypes import numpy_dtype
 from .errors import ContractError

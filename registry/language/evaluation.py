@@ -15,7 +15,7 @@ from jinja2 import nodes
 from ..errors import shorten, suggestion
 from .expressions import ExpressionError
 from .filters import FILTERS, TESTS
-from .members import item, member, part
+from .members import Namespace, element, entry, item, member, part
 from .operators import (
     add,
     boolean_power,
@@ -38,6 +38,7 @@ from .values import (
     OBJECT,
     UNDEFINED,
     EvaluationError,
+    bounded,
     describe,
     is_number,
     retag,
@@ -49,6 +50,9 @@ from .values import (
 Scope = Mapping[str, Any]
 Run = Callable[[Scope], Any]
 Arguments = tuple[list[Any], dict[str, Any]]
+
+# The context of names and members whose values a template keeps: their tags are read as they stand.
+KEPT: Final = "kept"
 
 
 def build(node: nodes.Node) -> Run:
@@ -73,27 +77,27 @@ def _const(node: nodes.Const) -> Run:
 
 
 def _name(node: nodes.Name) -> Run:
-    name = node.name
+    name, kept = node.name, node.ctx == KEPT
     if name in KEYWORDS:
         raise ExpressionError(f"unexpected {name!r} where a value is needed")
 
     def run(scope: Scope) -> Any:
         try:
-            return tag(scope[name])
+            return scope[name] if kept else tag(scope[name])
         except KeyError:
-            raise EvaluationError(f"unknown name {name!r}") from None
+            raise EvaluationError(f"unknown name {name!r}{suggestion(name, list(scope))}") from None
 
     return run
 
 
 def _list(node: nodes.List) -> Run:
     elements = [build(element) for element in node.items]
-    return lambda scope: [element(scope) for element in elements]
+    return lambda scope: bounded([element(scope) for element in elements])
 
 
 def _tuple(node: nodes.Tuple) -> Run:
     elements = [build(element) for element in node.items]
-    return lambda scope: tuple([element(scope) for element in elements])
+    return lambda scope: bounded(tuple([element(scope) for element in elements]))
 
 
 def _dict(node: nodes.Dict) -> Run:
@@ -102,7 +106,7 @@ def _dict(node: nodes.Dict) -> Run:
         if not isinstance(pair.key, nodes.Const) or not isinstance(pair.key.value, str):
             raise ExpressionError(f"the key {unparse(pair.key)} must be a quoted text")
         entries[pair.key.value] = build(pair.value)
-    return lambda scope: {key: value(scope) for key, value in entries.items()}
+    return lambda scope: bounded({key: value(scope) for key, value in entries.items()})
 
 
 def _conditional(node: nodes.CondExpr) -> Run:
@@ -188,13 +192,14 @@ def _sign(node: nodes.Neg | nodes.Pos) -> Run:
 
 def _getattr(node: nodes.Getattr) -> Run:
     owner, name = build(node.node), node.attr
-    return lambda scope: member(owner(scope), name)
+    read = entry if node.ctx == KEPT else member
+    return lambda scope: read(owner(scope), name)
 
 
 def _getitem(node: nodes.Getitem) -> Run:
     owner = build(node.node)
     if not isinstance(node.arg, nodes.Slice):
-        return _guarded(node, item, owner, build(node.arg))
+        return _guarded(node, element if node.ctx == KEPT else item, owner, build(node.arg))
     bounds = (node.arg.start, node.arg.stop, node.arg.step)
     absent: Run = lambda scope: None  # noqa: E731
     return _guarded(node, part, owner, *[build(bound) if bound is not None else absent for bound in bounds])
@@ -220,6 +225,9 @@ def _filter(node: nodes.Filter) -> Run:
             f"known filters: {', '.join(FILTERS)}"
         )
     value, arguments = build(node.node), _arguments(node)
+    if node.name == "default" and isinstance(node.node, nodes.Name):
+        name = node.node.name  # may be unknown; an expression has been checked for unknown names before
+        value = lambda scope: scope.get(name, UNDEFINED)  # noqa: E731
 
     def run(scope: Scope) -> Any:
         operand = value(scope)
@@ -237,8 +245,10 @@ def _call(node: nodes.Call) -> Run:
         if not callable(function):
             raise _failure(node, f"{describe(function)} is no function")
         positional, named = arguments(scope)
-        result = retag(_apply(node, function, *positional, **named))
-        return None if result is UNDEFINED else result
+        result = _apply(node, function, *positional, **named)
+        if isinstance(result, str | Namespace):
+            return result
+        return None if result is UNDEFINED else retag(bounded(result))
 
     return run
 

@@ -26,11 +26,25 @@ from .values import (
 _WORD_START = re.compile(r"\b[a-z]")
 
 
+class Namespace(dict[str, Any]):
+    """An object that a template made with ``namespace()``: the only kind whose entries it may set."""
+
+
 def member(owner: Any, name: str) -> Any:
-    """``owner.name``: an entry, else a method, else ``UNDEFINED``."""
+    """``owner.name``, a number with the tag it has when read."""
+    return tag(entry(owner, name))
+
+
+def item(owner: Any, index: Any) -> Any:
+    """``owner[index]``, a number with the tag it has when read. Raises as ``element`` does."""
+    return tag(element(owner, index))
+
+
+def entry(owner: Any, name: str) -> Any:
+    """``owner.name`` as it stands: an entry, else a method, else ``UNDEFINED``."""
     if isinstance(owner, OBJECT):
         if name in owner:
-            return tag(owner[name])
+            return owner[name]
         method = OBJECT_METHODS.get(name)
     elif isinstance(owner, Features):
         if name == "has":
@@ -47,19 +61,19 @@ def member(owner: Any, name: str) -> Any:
     return UNDEFINED if method is None else partial(method, owner)
 
 
-def item(owner: Any, index: Any) -> Any:
-    """``owner[index]``: a member for text, an element for an Integer, ``UNDEFINED`` out of range.
+def element(owner: Any, index: Any) -> Any:
+    """``owner[index]`` as it stands: a member for text, an element for an Integer, else ``UNDEFINED``.
 
     Raises:
         EvaluationError: an index of another kind (a Float such as 8/4 too), an owner without items.
     """
     if isinstance(index, str) and isinstance(owner, (str, *LIST, *OBJECT, Features)):
-        return member(owner, index)
+        return entry(owner, index)
     if not isinstance(owner, (str, *LIST)):
         raise EvaluationError(f"{describe(owner)} has no items to index with {describe(index)}")
     if not isinstance(index, int) or isinstance(index, bool):
         raise EvaluationError(f"an index must be an Integer, found {describe(index)}")
-    return tag(owner[index]) if -len(owner) <= index < len(owner) else UNDEFINED
+    return owner[index] if -len(owner) <= index < len(owner) else UNDEFINED
 
 
 def part(owner: Any, start: Any, stop: Any, step: Any) -> Any:

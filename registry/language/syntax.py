@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from typing import Final
+from typing import Final, NoReturn
 
 from jinja2 import Environment, nodes
 from jinja2.exceptions import TemplateSyntaxError
@@ -18,6 +19,8 @@ MAX_TEXT: Final = 4096  # characters of an expression
 MAX_BRACKETS: Final = 32  # brackets inside brackets; the parser spends some 14 frames on each
 MAX_DEPTH: Final = 100  # levels of the tree; evaluating it stays far from Python's own limit
 
+RawToken = tuple[int, str, str]  # line, kind, text
+
 KEYWORDS: Final = frozenset(["if", "else", "and", "or", "not", "in", "is"])
 COMPARISONS: Final = {
     "eq": "==", "ne": "!=", "lt": "<", "gt": ">", "lteq": "<=", "gteq": ">=",
@@ -28,13 +31,13 @@ BINARIES: Final = {
     nodes.FloorDiv: ("//", 7), nodes.Mod: ("%", 7), nodes.Pow: ("**", 8),
 }  # fmt: skip
 
-_ENVIRONMENT = Environment()
+ENVIRONMENT = Environment()
 _PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _ESCAPE = re.compile(r"\\(.)", re.S)
 _FOREIGN = {"&": "write 'and'", "!": "write 'not'", "?": "write 'A if C else B'"}
 
 
-class _Parser(Parser):
+class ExpressionParser(Parser):
     """Jinja's grammar, but ``+ - ~`` on one level, unchained comparisons, tests as bare names."""
 
     def parse_compare(self) -> nodes.Expr:
@@ -89,12 +92,13 @@ def parse_tree(text: str) -> nodes.Expr:
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"{shorten(text, 40)!r} has {len(text)} characters; the limit is {MAX_TEXT}")
     try:
-        _check_tokens(text)
-        parser = _Parser(_ENVIRONMENT, text, state="variable")
+        for _ in checked(ENVIRONMENT.lexer.tokeniter(text, None, state="variable")):
+            pass
+        parser = ExpressionParser(ENVIRONMENT, text, state="variable")
         tree = parser.parse_expression()
         if not parser.stream.eos:
             parser.fail(f"unexpected {parser.stream.current.value!r}")
-        _check_depth(tree)
+        check_depth(tree)
     except TemplateSyntaxError as error:
         reason = str(error.message).replace("end of template", "end of the expression")
         raise ExpressionError(f"{shorten(text, 200)!r} is no expression: {reason}") from None
@@ -103,51 +107,57 @@ def parse_tree(text: str) -> nodes.Expr:
     return tree
 
 
-def _refuse(reason: str) -> None:
-    raise TemplateSyntaxError(reason, 1)
+def _refuse(reason: str, line: int = 1) -> NoReturn:
+    raise TemplateSyntaxError(reason, line)
 
 
-def _check_tokens(text: str) -> None:
-    """Refuses what Jinja's lexer would accept and the manifest language does not know."""
-    last, number_ended, brackets = "", False, 0
+def checked(tokens: Iterable[RawToken]) -> Iterator[RawToken]:
+    """The raw tokens of an expression or a statement, without blanks.
+
+    Raises:
+        TemplateSyntaxError: Jinja's lexer accepts what the manifest language does not know.
+    """
+    last, number_ended, brackets, line = "", False, 0, 1
     try:
-        for _, token, value in _ENVIRONMENT.lexer.tokeniter(text, None, state="variable"):
+        for line, token, value in tokens:
             if token == "whitespace":
                 continue
             if token in ("integer", "float"):
                 if not _PLAIN_NUMBER.fullmatch(value):
-                    _refuse(f"{value!r} is no number here; write digits or digits.digits (0.00001)")
+                    _refuse(f"{value!r} is no number here; write digits or digits.digits (0.00001)", line)
             elif token == "name":
                 if not value.isascii():
-                    _refuse(f"the name {value!r} has letters other than a-z, A-Z, 0-9 and _")
+                    _refuse(f"the name {value!r} has letters other than a-z, A-Z, 0-9 and _", line)
             elif token == "string":
                 for escape in _ESCAPE.finditer(value):
                     if escape[1] not in "ntrbfv'\"\\":
-                        _refuse(f"unknown escape {escape[0]!r} in a text")
+                        _refuse(f"unknown escape {escape[0]!r} in a text", line)
             elif token != "operator":
-                _refuse(f"unexpected {value!r}")
+                _refuse(f"unexpected {value!r}", line)
             if value == "." and number_ended:
-                _refuse("a number is written as digits or digits.digits")
+                _refuse("a number is written as digits or digits.digits", line)
             if token == "operator":
                 brackets += (value in "([{") - (value in ")]}")
                 if brackets > MAX_BRACKETS:
-                    _refuse(f"more than {MAX_BRACKETS} brackets inside each other")
+                    _refuse(f"more than {MAX_BRACKETS} brackets inside each other", line)
             number_ended = token in ("integer", "float") and last != "."
             last = value
+            yield line, token, value
     except TemplateSyntaxError as error:
         for sign, advice in _FOREIGN.items():
             if str(error.message).startswith(f"unexpected char {sign!r}"):
-                _refuse(f"unexpected {sign!r}; {advice}")
+                _refuse(f"unexpected {sign!r}; {advice}", error.lineno)
         raise
 
 
-def _check_depth(tree: nodes.Expr) -> None:
+def check_depth(tree: nodes.Expr) -> None:
+    """Raises TemplateSyntaxError when a tree has more than ``MAX_DEPTH`` levels."""
     level: list[nodes.Node] = [tree]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in node.iter_child_nodes()]
         if not level:
             return
-    _refuse(f"more than {MAX_DEPTH} levels of operators; split it into several derived values")
+    _refuse(f"more than {MAX_DEPTH} levels of operators; split it into several values")
 
 
 def roots(tree: nodes.Expr) -> tuple[set[str], set[str], set[tuple[str, str]]]:
