@@ -106,7 +106,9 @@ def like(array: NumpyArray, value: object) -> Any:
         if array.dtype.name == "bfloat16":
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
-    importer = getattr(sys.modules.get(root), "from_dlpack", None)
+    # A library's arrays may be of its native half: jaxlib's belong to jax.
+    library = sys.modules.get(root.removesuffix("lib")) or sys.modules.get(root)
+    importer = getattr(library, "from_dlpack", None)
     return importer(array) if importer is not None and array.dtype.name != "bfloat16" else array
 
 

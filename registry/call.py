@@ -8,12 +8,12 @@ from typing import Any
 
 from .arrays import is_pair
 from .errors import ContractError, suggestion
-from .manifest import Op, TensorSpec
+from .manifest import Op
 
 OPTIONS = ("backend", "variant", "device", "outputs", "out", "inputs", "attrs", "profile")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """A call taken apart: tensors by role, scalar arguments, attributes, and what was asked for."""
 
@@ -43,7 +43,7 @@ def parse_call(op: Op, positional: Sequence[Any], named: Mapping[str, Any]) -> C
             f"{len(positional)} tensors given by position; it takes {len(op.inputs)}: "
             + ", ".join(spec.role for spec in op.inputs),
         )
-    roles = _names(op.inputs)
+    roles = op.input_names
     tensors: dict[str, Any] = {}
     args: dict[str, Any] = {}
     attrs: dict[str, Any] = {}
@@ -66,33 +66,52 @@ def parse_call(op: Op, positional: Sequence[Any], named: Mapping[str, Any]) -> C
             put(attrs, name, value)
         else:
             raise _unknown(op, name)
-    for name, value in (named.get("inputs") or {}).items():
+    for name, value in _mapping(op, "inputs", named.get("inputs")).items():
         if name not in roles:
             raise _unknown(op, name, f"inputs[{name!r}]", list(roles))
         put(tensors, roles[name], value)
-    for name, value in (named.get("attrs") or {}).items():
+    for name, value in _mapping(op, "attrs", named.get("attrs")).items():
         if name not in op.attribute_names:
             raise _unknown(op, name, f"attrs[{name!r}]", list(op.attribute_names))
         put(attrs, name, value)
     asked, out, single = _outputs(op, named.get("outputs"), named.get("out"))
-    backend = named.get("backend")
     return Call(
-        op,
-        {role: value for role, value in tensors.items() if value is not None},
-        {name: value for name, value in args.items() if value is not None},
-        {name: value for name, value in attrs.items() if value is not None},
-        asked,
-        out,
-        single,
-        backend if backend is None or isinstance(backend, str) else tuple(backend),
-        named.get("variant"),
-        named.get("device"),
-        named.get("profile"),
+        op=op,
+        tensors={role: value for role, value in tensors.items() if value is not None},
+        args={name: value for name, value in args.items() if value is not None},
+        attrs={name: value for name, value in attrs.items() if value is not None},
+        asked=asked,
+        out=out,
+        single=single,
+        backend=_backends(op, named.get("backend")),
+        variant=_text(op, "variant", named.get("variant")),
+        device=_text(op, "device", named.get("device")),
+        profile=named.get("profile"),
     )
 
 
+def _backends(op: Op, value: Any) -> str | tuple[str, ...] | None:
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise wrong(op, f"backend= is {value!r}; needed: a name or a sequence of names", "backend")
+    return tuple(value)
+
+
+def _text(op: Op, option: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise wrong(op, f"{option}= is {value!r}; needed: a name", option)
+    return value
+
+
+def _mapping(op: Op, option: str, value: Any) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise wrong(op, f"{option}= is a {type(value).__name__}; needed: a mapping by name", option)
+    return value or {}
+
+
 def _outputs(op: Op, outputs: Any, out: Any) -> tuple[tuple[str, ...], dict[str, Any], bool]:
-    roles = _names(op.outputs)
+    roles = op.output_names
 
     def role(name: Any) -> str:
         if not isinstance(name, str) or name not in roles:
@@ -131,19 +150,14 @@ def _outputs(op: Op, outputs: Any, out: Any) -> tuple[tuple[str, ...], dict[str,
     return tuple(asked), by_role, single and len(asked) == 1
 
 
-def _names(specs: Sequence[TensorSpec]) -> dict[str, str]:
-    """Every name a tensor goes by (calling name and role) to its role; roles win."""
-    return {**{spec.arg: spec.role for spec in specs}, **{spec.role: spec.role for spec in specs}}
-
-
 def _unknown(op: Op, name: str, shown: str | None = None, among: Sequence[str] = ()) -> ContractError:
-    if name in _names(op.outputs):
+    if name in op.output_names:
         return wrong(
             op,
             f"{name} is an output; pass outputs={name!r} to get it or out={{{name!r}: array}} to place it",
             name,
         )
-    known = among or [*_names(op.inputs), *op.scalars, *op.attribute_names, *OPTIONS]
+    known = among or [*op.input_names, *op.scalars, *op.attribute_names, *OPTIONS]
     what = ", ".join(spec.role for spec in op.inputs)
     attributes = ", ".join(op.attribute_names) or "none"
     return wrong(

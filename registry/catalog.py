@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .errors import ContractError, suggestion
+from .errors import ContractError, ManifestError, suggestion
 
 if TYPE_CHECKING:
     from .hookspecs import Availability, Backend
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from .plugins import Plugins
 
 
-@dataclass(frozen=True)
+KEEP: Any = object()
+"""Stands for a setting that stays as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Status:
     """How one backend stands, or a plugin that did not load.
 
@@ -61,10 +65,14 @@ class Catalog:
 
     def configure(self, order: Sequence[str] | None, options: Mapping[str, Mapping[str, Any]] | None) -> None:
         """See ``Registry.configure``."""
-        names = None if order is None else tuple(self.known(name) for name in order)
+        if order is not KEEP and order is not None and not order:
+            raise ContractError("configure(backends=[]) leaves no backend; None means all, by priority")
+        if isinstance(order, str):
+            order = (order,)
+        names = order if order in (KEEP, None) else tuple(self.known(name) for name in order)
         given = {self.known(name): dict(values) for name, values in (options or {}).items()}
         with self._lock:
-            self._order = names
+            self._order = self._order if names is KEEP else names
             self._options = {**self._options, **given}
             self._availabilities.clear()
 
@@ -73,25 +81,35 @@ class Catalog:
     @property
     def plugins(self) -> Plugins:
         """Everything the plugins bring."""
-        if self._found is None:
+        found = self._found
+        if found is None:
             with self._lock:
-                if self._found is None:
+                found = self._found
+                if found is None:
                     from .plugins import load_plugins
 
-                    self._found = load_plugins(self._extra, self._entry_points)
-        return self._found
+                    found = self._found = load_plugins(self._extra, self._entry_points)
+        return found
 
     def op(self, name: str | Op) -> Op:
         """See ``Registry.op``."""
-        if not isinstance(name, str):
+        from .manifest import Op
+
+        if isinstance(name, Op):
             return name
-        op = self._ops.get(name)
+        if not isinstance(name, str):
+            raise ContractError(f"an op is named by text; found {name!r}")
+        identity = self._op_id(name)
+        op = self._ops.get(identity)
         if op is None:
-            file = self.plugins.manifests[self._op_id(name)]
             with self._lock:
                 from .loading.loader import load_manifest
 
-                op = self._ops[name] = self._ops.get(name) or load_manifest(file)
+                file = self.plugins.manifests[identity]
+                op = self._ops.get(identity) or load_manifest(file)
+                if op.id != identity:
+                    raise ManifestError(f"holds {op.id}; its place says {identity}", file=str(file))
+                self._ops[identity] = op
         return op
 
     def _op_id(self, name: str) -> str:
@@ -172,33 +190,32 @@ class Catalog:
                 and name in order
                 and (here.hardware or self.accepts_software(name) or self.listed() is not None)
             )
-            because = "" if here.available else here.condition
             rows.append(
                 Status(
-                    name,
-                    found.backends[name].priority,
-                    found.origins[name],
-                    here.available,
-                    automatic,
-                    here.name,
-                    because,
-                    here.found,
-                    here.needed,
-                    here.details,
+                    name=name,
+                    priority=found.backends[name].priority,
+                    distribution=found.origins[name],
+                    available=here.available,
+                    automatic=automatic,
+                    device=here.name,
+                    because="" if here.available else here.condition,
+                    found=here.found,
+                    needed=here.needed,
+                    details=here.details,
                 )
             )
         for failure in found.failures:
             rows.append(
                 Status(
-                    failure.plugin,
-                    0,
-                    failure.distribution,
-                    False,
-                    False,
-                    "",
-                    "plugin loads",
-                    failure.cause,
-                    "repair or uninstall the distribution",
+                    name=failure.plugin,
+                    priority=0,
+                    distribution=failure.distribution,
+                    available=False,
+                    automatic=False,
+                    device="",
+                    because="plugin loads",
+                    found=failure.cause,
+                    needed="repair or uninstall the distribution",
                 )
             )
         return tuple(rows)
@@ -207,6 +224,8 @@ class Catalog:
 
     def split_device(self, device: str) -> tuple[str, str | None]:
         """``name:part`` as (backend, part); the part is None when there is none."""
+        if not isinstance(device, str):
+            raise ContractError(f"device is {device!r}; needed: a name such as 'name' or 'name:0'")
         name, _, part = device.partition(":")
         return self.known(name), part or None
 
@@ -226,6 +245,9 @@ def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
     from .hookspecs import Availability
 
     try:
-        return backend.probe(options)
+        here = backend.probe(options)
+        if not isinstance(here, Availability):
+            raise TypeError(f"probe gave {here!r}; needed: an Availability")
+        return here
     except (Exception, SystemExit) as error:  # a stranger's probe must not stop the others
         return Availability(False, "probe works", f"{type(error).__name__}: {error}", "a working plugin")

@@ -23,12 +23,16 @@ Verdict = Literal["chosen", "eligible", "rejected", "not tried"]
 
 @dataclass(frozen=True)
 class Reason:
-    """Why not. ``condition`` is the clause as its author wrote it, ``because`` the part of it that failed."""
+    """Why not. ``condition`` is the clause as its author wrote it, ``because`` the part of it that failed.
+
+    ``broken`` tells that the condition has no value at all, neither true nor false.
+    """
 
     condition: str
     because: str
     found: str = ""
     needed: str = ""
+    broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,40 +250,37 @@ class _Judge:
 
     def first_failure(self, claim: Claim) -> Reason | None:
         """The first condition that does not hold."""
-        for condition in claim.when:
-            if isinstance(condition, Predicate):
-                found = condition.test(self.request, self.device)
-                if found is not None:
-                    return Reason(condition.condition, condition.condition, found, condition.needed)
-            elif (reason := self._expression(condition)) is not None:
-                return reason
-        return None
+        return next((reason for c in claim.when if (reason := self._fails(c)) is not None), None)
 
     def first_demotion(self, claim: Claim) -> str | Reason | None:
         """The first demotion that applies, or the reason that one cannot be evaluated."""
         for condition in claim.demote_when:
-            if isinstance(condition, Predicate):
-                if condition.test(self.request, self.device) is None:
-                    return condition.condition
-                continue
-            reason = self._expression(condition)
+            reason = self._fails(condition)
             if reason is None:
-                return condition
-            if reason.needed == "an expression that can be evaluated":
+                return condition.condition if isinstance(condition, Predicate) else condition
+            if reason.broken:
                 return reason
         return None
+
+    def _fails(self, condition: str | Predicate) -> Reason | None:
+        text = condition.condition if isinstance(condition, Predicate) else str(condition)
+        try:
+            if isinstance(condition, Predicate):
+                found = condition.test(self.request, self.device)
+                return None if found is None else Reason(text, text, found, condition.needed)
+            return self._expression(condition)
+        except Exception as error:  # a stranger's predicate or expression must not stop the others
+            needed = "a condition that can be evaluated"
+            return Reason(text, text, f"{type(error).__name__}: {error}", needed, broken=True)
 
     def _expression(self, condition: str) -> Reason | None:
         if self.scope is None and self.broken is None:
             try:
                 self.scope = request_scope(self.request, self.device)
             except EvaluationError as error:
-                self.broken = Reason(
-                    "the manifest's derived values",
-                    "derived values can be computed",
-                    str(error),
-                    "a request the manifest can derive from",
-                )
+                derived = "derived values can be computed"
+                needed = "a request the manifest can derive from"
+                self.broken = Reason("the manifest's derived values", derived, str(error), needed)
         if self.scope is None:
             return self.broken
         expression = parse(condition)
@@ -287,7 +288,8 @@ class _Judge:
             if expression.evaluate(self.scope) is True:
                 return None
         except EvaluationError as error:
-            return Reason(condition, condition, str(error), "an expression that can be evaluated")
+            needed = "an expression that can be evaluated"
+            return Reason(condition, condition, str(error), needed, broken=True)
         leaf = why_false(expression, self.scope, self.request.op.manifest.derive)
         return Reason(condition, leaf.condition, leaf.found, leaf.needed)
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import threading
-import warnings
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from . import arrays
 from .call import Call, parse_call
-from .catalog import Catalog, Status
-from .errors import BackendError, ContractError, RegistryWarning, shorten
+from .catalog import KEEP, Catalog, Status
+from .errors import ContractError
+from .memo import Memo, signature
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
     from .manifest import Op
     from .package import Handle
     from .request import Request
-
-MEMO_SIZE = 1024
 
 
 class Registry:
@@ -39,8 +34,7 @@ class Registry:
 
     def __init__(self, plugins: Iterable[object] = (), *, entry_points: bool = True):
         self.catalog = Catalog(plugins, entry_points)
-        self._lock = threading.Lock()
-        self._memo: OrderedDict[Any, Plan] = OrderedDict()
+        self._memo = Memo()
         self._here = threading.local()
 
     # What there is
@@ -98,27 +92,25 @@ class Registry:
             NoPlanError: no candidate accepts the request; the message has every reason.
             BackendError: a backend failed while running, or the variant that was named while preparing.
         """
+        location = self.catalog.location
         try:
-            key = (op, _signature(tensors, self.catalog), _signature(named, self.catalog))
-        except ContractError:
-            return self._plan(parse_call(self.op(op), tensors, named))  # raises it by the argument's name
-        with self._lock:
+            key: Any = (op, signature(tensors, location), signature(named, location))
             plan = self._memo.get(key)
-            if plan is not None:
-                self._memo.move_to_end(key)
-        call = parse_call(plan.request.op if plan is not None else self.op(op), tensors, named)
-        if plan is None:
-            plan = self._plan(call)
-            with self._lock:
-                self._memo[key] = plan
-                if len(self._memo) > MEMO_SIZE:
-                    self._memo.popitem(last=False)
+        except (ContractError, TypeError):  # rare or wrong: read it in full, which names what is wrong
+            key = plan = None
+        if plan is not None:
+            call = parse_call(plan.request.op, tensors, named)
+            return plan.execute(call.tensors, call.out)
+        generation = self._memo.generation
+        call = parse_call(self.op(op), tensors, named)
+        plan, lasting = self._plan(call)
+        if key is not None and lasting:
+            self._memo.put(key, plan, generation)
         return plan.execute(call.tensors, call.out)
 
     def prepare(self, op: str | Op, /, *tensors: Any, **named: Any) -> Plan:
         """A plan for calls like this one, to be called again and again. Arguments and errors as ``run``."""
-        call = parse_call(self.op(op), tensors, named)
-        return self._plan(call)
+        return self._plan(parse_call(self.op(op), tensors, named))[0]
 
     def explain(self, op: str | Op, /, *tensors: Any, **named: Any) -> Decision:
         """Every candidate for this call with its verdict; nothing runs.
@@ -145,7 +137,7 @@ class Registry:
         request = self._bind(call)
         row = choose(self.catalog, call, request, Policy()).require()
         assert row.claim is not None
-        here = availability(self.catalog, row.backend, call)
+        here = availability(self.catalog, row.backend, call, request)
         return self.catalog.backend(row.backend).render(request, row.claim, here)
 
     def infer(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -171,9 +163,9 @@ class Registry:
             ContractError: no array, no such backend, or one that works on host arrays.
             BackendError: the device does not take it.
         """
-        name, part = self.catalog.split_device(device)
-        options = self.catalog.options(name)
-        return self.catalog.backend(name).place(self.host(array), part, options)
+        name = self.catalog.split_device(device)[0]
+        options = self.catalog.options(name, device)
+        return self.catalog.backend(name).place(self.host(array), options)
 
     def host(self, array: Any) -> arrays.NumpyArray:
         """Any array or device tensor as a NumPy array."""
@@ -186,10 +178,10 @@ class Registry:
 
     def empty(self, shape: Sequence[int], dtype: Any, device: str) -> Any:
         """A tensor of undefined contents on a backend's device. Raises as ``to_device``."""
-        name, part = self.catalog.split_device(device)
+        name = self.catalog.split_device(device)[0]
         kind = arrays.describe((tuple(shape), dtype), "empty")
-        options = self.catalog.options(name)
-        return self.catalog.backend(name).empty(kind.shape, kind.dtype, part, options)
+        options = self.catalog.options(name, device)
+        return self.catalog.backend(name).empty(kind.shape, kind.dtype, options)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -205,126 +197,33 @@ class Registry:
     def configure(
         self,
         *,
-        backends: Sequence[str] | None = None,
+        backends: Sequence[str] | None = KEEP,
         options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Sets the order of backends (these and no others; None: by priority) and options by backend.
 
-        Forgets all plans.
+        What is left out stays as it was. Forgets all plans.
 
         Raises:
             ContractError: an unknown backend.
         """
         self.catalog.configure(backends, options)
-        with self._lock:
-            self._memo.clear()
+        self._memo.clear()
 
     def refresh(self) -> None:
         """Reads environment variables, plugins and devices anew; forgets all plans."""
         self.catalog.refresh()
-        with self._lock:
-            self._memo.clear()
-
-    # How a call becomes a plan
+        self._memo.clear()
 
     def _bind(self, call: Call) -> Request:
-        from .request import bind
+        from .planning import bind_call
 
-        ours = None
-        if call.op.package is not None and call.op.id in self.catalog.plugins.manifests:
-            ours = self.op(call.op.id)
-        request = bind(call, self.catalog.location, ours)
-        places = set(request.devices.values())
-        if len(places) > 1:
-            raise ContractError(
-                f"{call.op.id}: tensors on several devices: {', '.join(sorted(places))}; "
-                "move them to one with registry.to_device",
-                op=call.op.id,
-            )
-        return request
+        return bind_call(self.catalog, call)
 
-    def _plan(self, call: Call) -> Plan:
-        from .decide import Policy
-        from .selection import choose
+    def _plan(self, call: Call) -> tuple[Plan, bool]:
+        from .planning import make_plan
 
-        if call.profile is not None:
-            raise ContractError("profile= describes a device that is not here; use explain, render or infer")
-        request = self._bind(call)
-        types = {
-            role: arrays.describe(value, role, self.catalog.location) for role, value in call.tensors.items()
-        }
-        _need_data(types, call)
-        failures: dict[tuple[str, str | None], str] = {}
-        cause: BackendError | None = None
-        while True:
-            decision = choose(self.catalog, call, request, Policy(failures=failures))
-            if decision.chosen is None and cause is not None and call.variant is not None:
-                raise cause
-            row = decision.require()
-            assert row.claim is not None
-            backend = self.catalog.backend(row.backend)
-            at = call.device or next(
-                (d for d in request.devices.values() if self.catalog.at(d) is backend), None
-            )
-            options = self.catalog.options(row.backend, at)
-            try:
-                executable = None if request.empty else backend.prepare(request, row.claim, options)
-            except Exception as error:  # whatever a backend raises becomes the reason against its claim
-                cause = _as_backend_error(error, call.op, row.backend, row.variant)
-                text = " ".join(cause.message.split())
-                failures[row.backend, None if cause.lost else row.variant] = shorten(text, 200)
-                if call.variant is None:
-                    warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=3)
-                continue
-            return Plan(
-                request,
-                decision,
-                types,
-                backend,
-                executable,
-                call.single,
-                self.catalog,
-                self._remember,
-            )
+        return make_plan(self.catalog, call, self._remember)
 
     def _remember(self, plan: Plan) -> None:
         self._here.plan = plan
-
-
-def _as_backend_error(error: Exception, op: Op, backend: str, variant: str) -> BackendError:
-    if isinstance(error, BackendError):
-        if error.op is not None:
-            return error
-        return BackendError(
-            error.message,
-            op=op.id,
-            backend=backend,
-            variant=variant,
-            line=error.line,
-            lost=error.lost,
-        )
-    return BackendError(f"{type(error).__name__}: {error}", op=op.id, backend=backend, variant=variant)
-
-
-def _need_data(types: Mapping[str, arrays.ArrayType], call: Call) -> None:
-    pairs = [role for role, kind in types.items() if kind.kind == "pair"]
-    pairs += [role for role, value in call.out.items() if arrays.is_pair(value)]
-    if pairs:
-        raise ContractError(
-            f"{call.op.id}: {pairs[0]} is a (shape, dtype) pair; a run needs an array",
-            op=call.op.id,
-            argument=pairs[0],
-        )
-
-
-def _signature(value: Any, catalog: Catalog) -> Any:
-    """What of an argument decides the plan: for arrays kind, shape, dtype and device, else type and value."""
-    if type(value) is np.ndarray:
-        return (value.dtype, value.shape)
-    if value is None or isinstance(value, str | bool | int | float):
-        return (type(value), value)
-    if isinstance(value, tuple | list) and not arrays.is_pair(value):
-        return (type(value), *(_signature(item, catalog) for item in value))
-    if isinstance(value, Mapping):
-        return (dict, *((name, _signature(item, catalog)) for name, item in value.items()))
-    return arrays.describe(value, "argument", catalog.location)

@@ -24,6 +24,17 @@ STORAGE: dict[str, tuple[int, str]] = {
     "bool": (4, "u32"),
 }
 
+SHORT_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
+"""Names for tables and the command line."""
+
+MAX_FLOAT32 = 3.4028234663852886e38
+SCALAR_RANGES = {
+    "u32": (0, 2**32 - 1),
+    "i32": (-(2**31), 2**31 - 1),
+    "f32": (-MAX_FLOAT32, MAX_FLOAT32),
+}
+"""What a scalar argument or a uniform of each kind holds."""
+
 
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:

@@ -86,6 +86,20 @@ class BackendError(RegistryError):
         self.lost = lost
 
 
+def as_backend_error(error: Exception, *, op: str, backend: str, variant: str) -> BackendError:
+    """The error of a backend with op, backend and variant filled in; another exception as its cause."""
+    if isinstance(error, BackendError):
+        if error.op is not None:
+            return error
+        made = BackendError(
+            error.message, op=op, backend=backend, variant=variant, line=error.line, lost=error.lost
+        )
+    else:
+        made = BackendError(f"{type(error).__name__}: {error}", op=op, backend=backend, variant=variant)
+    made.__cause__ = error
+    return made
+
+
 class RegistryWarning(UserWarning):
     """Something worth saying once: an automatic choice fell back, a plugin did not load."""
 

@@ -92,7 +92,7 @@ class Availability:
     record: object = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RenderedPass:
     """One dispatch as it would run: the source and all that was baked into it or goes beside it.
 
@@ -177,14 +177,12 @@ class Backend:
         """The device of one of this backend's tensors, for instance ``name:0``."""
         return self.name
 
-    def place(self, array: np.ndarray[Any, Any], device: str | None, options: Mapping[str, Any]) -> Any:
-        """Copies a host array to the device. ``device`` is the part after the colon, or None."""
+    def place(self, array: np.ndarray[Any, Any], options: Mapping[str, Any]) -> Any:
+        """Copies a host array to the device; ``options`` as for ``probe``."""
         raise ContractError(f"backend {self.name!r} works on host arrays; it has no device to copy to")
 
-    def empty(
-        self, shape: tuple[int, ...], dtype: str, device: str | None, options: Mapping[str, Any]
-    ) -> Any:
-        """A tensor of undefined contents on the device."""
+    def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
+        """A tensor of undefined contents on the device; ``options`` as for ``probe``."""
         raise ContractError(f"backend {self.name!r} works on host arrays; it has no device to allocate on")
 
     def host(self, tensor: Any) -> np.ndarray[Any, Any]:

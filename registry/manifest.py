@@ -274,6 +274,16 @@ class Op:
         return _tensors(self.manifest, self.manifest.outputs)
 
     @cached_property
+    def input_names(self) -> Mapping[str, str]:
+        """Every name an input goes by, calling name and role, to its role."""
+        return _roles(self.inputs)
+
+    @cached_property
+    def output_names(self) -> Mapping[str, str]:
+        """Every name an output goes by, to its role."""
+        return _roles(self.outputs)
+
+    @cached_property
     def scalars(self) -> Mapping[str, Arg]:
         """Scalar arguments by name."""
         return {name: arg for name, arg in self.manifest.args.items() if arg.kind != "tensor"}
@@ -299,6 +309,10 @@ class Op:
             return ()
         constraints = self.manifest.type_constraints
         return tuple(constraints[dtype]) if dtype in constraints else (dtype,)
+
+
+def _roles(specs: tuple[TensorSpec, ...]) -> dict[str, str]:
+    return {**{spec.arg: spec.role for spec in specs}, **{spec.role: spec.role for spec in specs}}
 
 
 def _tensors(manifest: Manifest, ports: list[Port]) -> tuple[TensorSpec, ...]:

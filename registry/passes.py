@@ -6,17 +6,16 @@ the result into source text and a dispatch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .dtypes import STORAGE
+from .dtypes import SCALAR_RANGES, STORAGE
 from .language.expressions import EvaluationError, evaluate
 from .manifest import Binding, Dispatch, Manifest, Pass, StructField, Variant
 from .request import Request, TensorType
 from .scope import FOLD_WIDTH, derive, request_scope
-
-MAX_GRID = FOLD_WIDTH
 
 
 @dataclass(frozen=True)
@@ -187,9 +186,6 @@ def _reference(
     return found
 
 
-_LIMITS = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1)}
-
-
 def _field(item: StructField, scope: Mapping[str, Any], variable: str) -> int | float:
     if item.value is not None:
         value = evaluate(item.value, scope)
@@ -201,12 +197,10 @@ def _field(item: StructField, scope: Mapping[str, Any], variable: str) -> int | 
         raise EvaluationError(f"uniform {variable}.{item.name} has no value, argument or default")
     else:
         return 0
+    low, high = SCALAR_RANGES[item.type]
     ok = isinstance(value, int | float) and not isinstance(value, bool)
-    if item.type == "f32":
-        ok = ok and value == value
-    else:
-        low, high = _LIMITS[item.type]
-        ok = ok and isinstance(value, int) and low <= value <= high
+    ok = ok and (low <= value <= high or (item.type == "f32" and abs(value) == math.inf))
+    ok = ok and (item.type == "f32" or isinstance(value, int))
     if not ok:
         raise EvaluationError(f"uniform {variable}.{item.name} is {value!r}; needed: {item.type}")
     return float(value) if item.type == "f32" else int(value)
@@ -235,8 +229,8 @@ def _grid(dispatch: Dispatch, scope: Mapping[str, Any], even: bool) -> tuple[int
             count(1 if dispatch.z is None else dispatch.z, "z"),
         )
     for axis, groups in zip("xyz", grid, strict=True):
-        if groups > MAX_GRID:
-            raise EvaluationError(f"dispatch {axis} is {groups} workgroups; needed: at most {MAX_GRID}")
+        if groups > FOLD_WIDTH:
+            raise EvaluationError(f"dispatch {axis} is {groups} workgroups; needed: at most {FOLD_WIDTH}")
     return grid
 
 
@@ -270,7 +264,8 @@ def element_bytes(element: str) -> int:
     width = 1
     if plain.startswith("vec") and plain[3:4] in ("2", "3", "4"):
         width = {"2": 2, "3": 4, "4": 4}[plain[3]]
-        plain = plain[5:]
+        plain = plain[4:].lstrip("<")
+        plain = {"f": "f32", "h": "f16", "i": "i32", "u": "u32"}.get(plain, plain)  # vec4f and its like
     if plain not in sizes:
         raise EvaluationError(f"element type {element} has no known size")
     return sizes[plain] * width

@@ -17,12 +17,12 @@ from .call import parse_call
 from .catalog import Catalog
 from .decide import Decision
 from .dtypes import numpy_dtype
-from .errors import ContractError
+from .errors import ContractError, RegistryError, as_backend_error
 from .hookspecs import Backend, Executable
 from .request import Request
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
     """A request bound to a backend's executable. Call it with other arrays of the same kinds; thread-safe.
 
@@ -92,7 +92,13 @@ class Plan:
             results[role] = given
         _check_distinct(self.request.op.id, destinations)
         if self.executable is not None:
-            self.executable(inputs, destinations)
+            try:
+                self.executable(inputs, destinations)
+            except RegistryError:
+                raise
+            except Exception as error:
+                names = {"op": self.request.op.id, "backend": self.backend, "variant": self.variant}
+                raise as_backend_error(error, **names) from error
         first = next((tensors[spec.role] for spec in self.request.op.inputs if spec.role in tensors), None)
         for role, value in results.items():
             if value is None:
@@ -119,8 +125,8 @@ class Plan:
         tensor = self.request.outputs[role]
         device = self._first_device()
         if device is not None and self.catalog.at(device) is self.target:
-            part = device.partition(":")[2] or None
-            return self.target.empty(tensor.shape, tensor.dtype, part, {})
+            options = self.catalog.options(self.backend, device)
+            return self.target.empty(tensor.shape, tensor.dtype, options)
         return np.empty(tensor.shape, numpy_dtype(tensor.dtype))
 
     def _given(self, role: str, value: Any, inputs: Mapping[str, Any]) -> Any:
@@ -149,7 +155,8 @@ class Plan:
             return result
         device = self._first_device()
         if device is not None:
-            return self.catalog.at(device).place(result, device.partition(":")[2] or None, {})
+            owner = self.catalog.at(device)
+            return owner.place(result, self.catalog.options(owner.name, device))
         return arrays.like(result, first)
 
 

@@ -26,6 +26,7 @@ class Failure:
     plugin: str
     distribution: str
     cause: str
+    error: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass
@@ -59,28 +60,20 @@ def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plu
     brought: list[tuple[_Entry, list[Backend]]] = []
     for entry in entries:
         try:
-            backends = _load(entry, found)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
+            brought.append((entry, _load(entry, found)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin may leave by SystemExit, too
             cause = str(error) if isinstance(error, PluginError) else _one_line(error)
-            failure = Failure(entry.name, entry.distribution, cause)
-            found.failures.append(failure)
-            if strict:
-                raise PluginError(
-                    f"plugin {entry.name} of {entry.distribution}: {cause}",
-                    plugin=entry.name,
-                    distribution=entry.distribution,
-                ) from error
-            continue
-        brought.append((entry, backends))
+            found.failures.append(Failure(entry.name, entry.distribution, cause, error))
     _admit(brought, found)
     for failure in found.failures:
-        warnings.warn(
-            f"plugin {failure.plugin} of {failure.distribution} did not load: {failure.cause}",
-            RegistryWarning,
-            stacklevel=2,
-        )
+        text = f"plugin {failure.plugin} of {failure.distribution} did not load: {failure.cause}"
+        if strict:
+            raise PluginError(
+                text, plugin=failure.plugin, distribution=failure.distribution
+            ) from failure.error
+        warnings.warn(text, RegistryWarning, stacklevel=2)
     return found
 
 
@@ -109,11 +102,16 @@ def _load(entry: _Entry, found: Plugins) -> list[Backend]:
     references: dict[str, Reference] = {}
     for batch in _results(manager, plugin, "registry_references"):
         references.update(_check_references(batch))
+    files = {}
     for folder in folders:
+        if not folder.is_dir():
+            raise PluginError(f"registry_manifests names {folder}, which is no folder")
         for file in sorted([*folder.glob("*/*.yaml"), *folder.glob("*/*.json")]):
-            found.manifests.setdefault(f"{file.parent.name}::{file.stem}", file)
-    for op, reference in references.items():
-        found.references.setdefault(op, reference)
+            files[f"{file.parent.name}::{file.stem}"] = file
+    for op in [*(files.keys() & found.manifests.keys()), *(references.keys() & found.references.keys())]:
+        raise PluginError(f"it brings {op}, which another plugin has brought already")
+    found.manifests.update(files)
+    found.references.update(references)
     return backends
 
 
@@ -148,7 +146,9 @@ def _check_backend(backend: object, entry: _Entry) -> None:
     wrong = None
     if not isinstance(backend, Backend):
         wrong = f"registry_backends gave a {type(backend).__qualname__}; needed: registry.Backend"
-    elif not backend.name.isidentifier():
+    elif not isinstance(backend.priority, int | float) or isinstance(backend.priority, bool):
+        wrong = f"priority {backend.priority!r}; needed: a number"
+    elif not isinstance(backend.name, str) or not backend.name.isidentifier():
         wrong = f"backend name {backend.name!r}; needed: a Python identifier"
     elif backend.api_version != API_VERSION:
         wrong = f"made for plugin interface {backend.api_version}; this is interface {API_VERSION}"
@@ -171,6 +171,8 @@ def _admit(brought: list[tuple[_Entry, list[Backend]]], found: Plugins) -> None:
     for entry, backends in brought:
         for backend in backends:
             rivals = [other for other in claims[backend.name] if other is not entry]
+            if claims[backend.name].count(entry) > 1:
+                rivals.append(entry)  # one plugin, two backends of one name
             ours = [other for other in rivals if other.distribution == OURS]
             if rivals and entry.distribution != OURS:
                 owner = ours[0] if ours else rivals[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 from .arrays import ArrayType, Owner, describe, no_owner, shapes_text
 from .call import Call, parse_call, wrong
-from .dtypes import STORAGE
+from .dtypes import SCALAR_RANGES, SHORT_NAMES, STORAGE
 from .manifest import Op, TensorSpec
 from .scope import contract_scope, infer_shape
 
@@ -58,9 +58,8 @@ class Request:
         return all(tensor.size == 0 for tensor in self.outputs.values())
 
     def __str__(self) -> str:
-        dtypes = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
         parts = [
-            f"{role} {dtypes.get(t.dtype, t.dtype)}{list(t.shape)}".replace(" [", "[")
+            f"{role} {SHORT_NAMES.get(t.dtype, t.dtype)}{list(t.shape)}".replace(" [", "[")
             for role, t in self.inputs.items()
         ]
         changed = [
@@ -159,9 +158,6 @@ def _plain(op: Op, name: str, value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-_RANGES = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1)}
-
-
 def _check_args(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
     args = {}
     for name, arg in op.scalars.items():
@@ -174,7 +170,7 @@ def _check_args(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
             kind = str if arg.kind == "string" else bool
             ok = isinstance(value, kind) and (arg.one_of is None or value in arg.one_of)
         else:
-            low, high = _RANGES.get(arg.kind, (-math.inf, math.inf))
+            low, high = SCALAR_RANGES[arg.kind]
             number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
             ok = number and low <= value <= high and (arg.kind == "f32" or float(value).is_integer())
         if not ok:
@@ -230,7 +226,8 @@ def _output(
     elif actual is not None:
         shape = actual.shape
     elif fallback is not None:
-        ours = parse_call(fallback, (), {"inputs": call.tensors, "attrs": call.attrs, "outputs": spec.role})
+        pairs = {role: (array.shape, array.dtype) for role, array in types.items()}
+        ours = parse_call(fallback, (), {"inputs": pairs, "attrs": call.attrs, "outputs": spec.role})
         shape = bind(ours).outputs[spec.role].shape
     else:
         raise wrong(op, f"the manifest gives no shape for output {spec.role}; pass out=", spec.role)

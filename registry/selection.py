@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from .call import Call
@@ -42,8 +43,13 @@ def considered(catalog: Catalog, call: Call) -> tuple[str, ...]:
     if names == ():
         raise ContractError("backend= names no backend")
     if call.profile is not None:
+        if not isinstance(call.profile, Mapping):
+            raise ContractError(f"profile= is {call.profile!r}; needed: a mapping of backends to devices")
         given = tuple(catalog.known(name) for name in call.profile)
-        return tuple(name for name in names or given if name in given)
+        missing = [name for name in names or () if name not in given]
+        if missing:
+            raise ContractError(f"backend={call.backend!r} is asked for, but profile= describes {given}")
+        return names or given
     if call.device is not None:
         owner = catalog.split_device(call.device)[0]
         if names is not None and owner not in names:
@@ -56,12 +62,19 @@ def considered(catalog: Catalog, call: Call) -> tuple[str, ...]:
     return names or catalog.order()
 
 
-def availability(catalog: Catalog, name: str, call: Call) -> Availability:
+def availability(catalog: Catalog, name: str, call: Call, request: Request) -> Availability:
     """How a backend stands for a call: on this machine, or on the device that the call describes."""
     if call.profile is not None:
         return catalog.backend(name).imagine(call.profile[name])
-    here = catalog.availability(name, call.device)
+    here = catalog.availability(name, place_of(catalog, name, call, request))
     return replace(here, hardware=True) if catalog.accepts_software(name) else here
+
+
+def place_of(catalog: Catalog, name: str, call: Call, request: Request) -> str | None:
+    """The device a backend would run a call on: the one asked for, or where the tensors are."""
+    if call.device is not None:
+        return call.device
+    return next((device for device in request.devices.values() if catalog.at(device).name == name), None)
 
 
 def _offer(catalog: Catalog, name: str, call: Call, request: Request, moves: bool) -> Offer:
@@ -71,12 +84,13 @@ def _offer(catalog: Catalog, name: str, call: Call, request: Request, moves: boo
         stay = "tensors stay on their device"
         where = f"{next(iter(request.devices))} on {device}"
         obstacle = Reason(stay, stay, where, f'backend="{name}" to move them through the host')
-    return Offer(name, availability(catalog, name, call), _claims(catalog, name, call), obstacle)
+    here = availability(catalog, name, call, request)
+    return Offer(name, here, _claims(catalog, name, call), obstacle)
 
 
 def _claims(catalog: Catalog, name: str, call: Call) -> tuple[Claim | Refusal, ...]:
     try:
-        claims = tuple(catalog.backend(name).claims(call.op))
+        claims = tuple(_well_formed(claim) for claim in catalog.backend(name).claims(call.op))
     except Exception as error:  # a stranger's plugin must not stop the others
         return (Refusal("claims can be listed", f"{type(error).__name__}: {error}", "a working plugin"),)
     if call.op.package is not None:  # a package runs its own kernels only
@@ -86,6 +100,19 @@ def _claims(catalog: Catalog, name: str, call: Call) -> tuple[Claim | Refusal, .
     if call.variant is not None:
         claims = tuple(c for c in claims if c.variant == call.variant)
     return claims
+
+
+def _well_formed(claim: object) -> Claim | Refusal:
+    if isinstance(claim, Refusal):
+        return claim
+    if not isinstance(claim, Claim):
+        raise TypeError(f"claims gave {claim!r}; needed: Claim or Refusal")
+    if not isinstance(claim.variant, str) or not isinstance(claim.priority, int | float):
+        raise TypeError(f"{claim!r}; needed: a text as variant, a number as priority")
+    for conditions in (claim.when, claim.demote_when):
+        if not isinstance(conditions, tuple | list):
+            raise TypeError(f"{claim!r}; needed: tuples of conditions")
+    return claim
 
 
 def _check_variant(catalog: Catalog, call: Call, names: tuple[str, ...]) -> None:

@@ -287,7 +287,7 @@ class Careless(Stranger):
     def owns(self, array: object) -> bool:
         return isinstance(array, Elsewhere)
 
-    def place(self, array: Any, device: Any, options: Any) -> Any:
+    def place(self, array: Any, options: Any) -> Any:
         return Elsewhere(array)
 
     def empty(self, shape: Any, dtype: Any, device: Any, options: Any) -> Any:

@@ -373,19 +373,19 @@ def test_subgroups_and_shared_memory_agree(webgpu: Registry) -> None:
     real = backend._device({})
     plain = make_profile({"shader-f16"}, dict(real.profile.limits), dict(real.profile.adapter), (), "wgpu")
     found = real.found
-    without = Device(Found(found.index, found.name, found.description, found.device, plain))
+    without = Device(Found(found.name, found.description, found.device, plain), "plain")
     draw = np.random.default_rng(3)
     for hidden in (8, 100, 257, 768):
         x = draw.normal(size=(7, hidden)).astype(np.float32)
         pair = {"X": x, "Scale": np.ones(hidden, np.float32)}
         plan = webgpu.prepare("LayerNormalization", **pair, backend="webgpu")
         with_subgroups = plan(**pair)
-        backend._devices[None] = without
+        backend._devices["0"] = backend._devices[None] = without
         try:
             other = webgpu.prepare("LayerNormalization", **pair, backend="webgpu")
             np.testing.assert_allclose(other(**pair), with_subgroups, atol=3e-6)
         finally:
-            backend._devices[None] = real
+            backend._devices["0"] = backend._devices[None] = real
 
 
 def test_the_templates_are_where_the_tests_look() -> None:

@@ -34,7 +34,7 @@ BINARIES: Final = {
 ENVIRONMENT = Environment()
 _PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _ESCAPE = re.compile(r"\\(.)", re.S)
-_FOREIGN = {"&": "write 'and'", "!": "write 'not'", "?": "write 'A if C else B'"}
+FOREIGN = {"&": "write 'and'", "!": "write 'not'", "?": "write 'A if C else B'"}
 
 
 class ExpressionParser(Parser):
@@ -144,13 +144,13 @@ def checked(tokens: Iterable[RawToken]) -> Iterator[RawToken]:
             last = value
             yield line, token, value
     except TemplateSyntaxError as error:
-        for sign, advice in _FOREIGN.items():
+        for sign, advice in FOREIGN.items():
             if str(error.message).startswith(f"unexpected char {sign!r}"):
                 _refuse(f"unexpected {sign!r}; {advice}", error.lineno)
         raise
 
 
-def check_depth(tree: nodes.Expr) -> None:
+def check_depth(tree: nodes.Node) -> None:
     """Raises TemplateSyntaxError when a tree has more than ``MAX_DEPTH`` levels."""
     level: list[nodes.Node] = [tree]
     for _ in range(MAX_DEPTH):

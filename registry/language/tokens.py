@@ -1,4 +1,4 @@
-"""Cutting a template into the tokens of Jinja's parser. Imports jinja2: import it late.
+"""Reading a template with Jinja's parser, from tokens of our own cutting. Imports jinja2: import it late.
 
 Jinja's own lexer is used inside ``{{ }}`` and ``{% %}`` only: around them it treats line ends, blanks
 and ``raw`` unlike the published format, whose whitespace rules are these, in this order:
@@ -18,10 +18,13 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NoReturn
 
+from jinja2 import nodes
 from jinja2.exceptions import TemplateSyntaxError
-from jinja2.lexer import Token
+from jinja2.lexer import Token, TokenStream
 
-from .syntax import ENVIRONMENT, MAX_TEXT, RawToken, checked
+from .syntax import ENVIRONMENT, FOREIGN, MAX_TEXT, ExpressionParser, RawToken, checked
+
+MAX_NESTING: Final = 32  # statements inside one another
 
 _INDENT = re.compile(r"^[ \t]+(?=\{[%#-])", re.M)
 _OPENING = re.compile(r"\{([{%#])(-?)")
@@ -29,15 +32,44 @@ _BLANKS = re.compile(r"\s*")
 _CLOSING: Final = {"{": re.compile(r"(-?)\}\}"), "%": re.compile(r"(-?)%\}"), "#": re.compile(r"(-?)#\}")}
 _TAGS: Final = {"{": ("variable_begin", "variable_end"), "%": ("block_begin", "block_end")}
 _RULES: Final = ENVIRONMENT.lexer.rules["variable_begin"][1:]  # the first one ends the tag
+_KNOWN = ("set", "if", "for", "break", "continue", "macro", "call", "filter")
+_REFUSED = ("autoescape", "block", "do", "extends", "from", "import", "include", "print", "raw", "with")
 
 
-def tokens(source: str) -> Iterator[Token]:
-    """The tokens of a template, with the lines of its source.
+class _TemplateParser(ExpressionParser):
+    """Jinja's grammar of statements, for those that the format has."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(ENVIRONMENT, "")
+        self.stream = TokenStream(_tokens(source), None, None)
+
+    def parse_statement(self) -> nodes.Node | list[nodes.Node]:
+        token = self.stream.current
+        if len(self._tag_stack) >= MAX_NESTING:
+            self.fail(f"more than {MAX_NESTING} statements inside one another")
+        if token.value in ("break", "continue"):
+            next(self.stream)
+            kind = nodes.Break if token.value == "break" else nodes.Continue
+            return kind(lineno=token.lineno)
+        if token.value in ("generation", "endgeneration"):
+            next(self.stream)
+            return []
+        if token.value in _REFUSED:
+            self.fail(f"there is no statement {token.value!r}; known statements: {', '.join(_KNOWN)}")
+        return super().parse_statement()
+
+
+def parse_statements(source: str) -> list[nodes.Node]:
+    """The statements of a template, with the lines of its source.
 
     Raises:
-        TemplateSyntaxError: a tag is not closed, exceeds 4096 characters or holds what the manifest
-            language does not know.
+        TemplateSyntaxError: the text is no template, a tag exceeds 4096 characters, or statements are
+            nested too deeply.
     """
+    return _TemplateParser(source).parse().body
+
+
+def _tokens(source: str) -> Iterator[Token]:
     text, breaks = _trimmed(source)
     position = 0
     while opening := _OPENING.search(text, position):
@@ -98,11 +130,12 @@ def _inside(
             _fail("a tag is not closed", line)
         if position - start > MAX_TEXT:
             _fail(f"a tag has more than {MAX_TEXT} characters", line)
-        for pattern, kind, _ in _RULES:
-            if match := pattern.match(text, position):
-                break
-        else:
-            _fail(f"unexpected char {text[position]!r}", _line(breaks, position))
+        matches = ((rule.tokens, rule.pattern.match(text, position)) for rule in _RULES)
+        kind, match = next((pair for pair in matches if pair[1]), ("", None))
+        if match is None:
+            sign = text[position]
+            advice = f"; {FOREIGN[sign]}" if sign in FOREIGN else ""
+            _fail(f"unexpected {sign!r}{advice}", _line(breaks, position))
         found.append((_line(breaks, position), str(kind), match[0]))
         if kind == "operator":
             brackets += (match[0] in "([{") - (match[0] in ")]}")

@@ -51,6 +51,8 @@ class NumpyBackend(Backend):
 
     def claims(self, op: Op) -> Sequence[Claim | Refusal]:
         """``blocked`` is the fast form, ``reference`` the float64 formula rounded once."""
+        if op.package is not None:
+            return [Refusal("the op is no package's", f"a package of {op.id}", "the built-in op")]
         if op.id not in KERNELS:
             return [Refusal("the op is built in", op.id, ", ".join(KERNELS))]
         return [Claim("blocked", priority=1), Claim("reference")]

@@ -39,7 +39,6 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(subgroup_size) size
 class Found:
     """An opened device with its adapter's profile and what the doctor shows."""
 
-    index: int
     name: str
     description: str
     device: Any
@@ -47,7 +46,7 @@ class Found:
 
 
 def adapters() -> list[Any]:
-    """All adapters, hardware first, each physical one once (Vulkan, Metal and D3D12 before OpenGL).
+    """All adapters, at least one: hardware first, Vulkan, Metal and D3D12 before OpenGL.
 
     Raises:
         BackendError: wgpu finds no way to any adapter, or was started before this process was forked.
@@ -70,13 +69,11 @@ def adapters() -> list[Any]:
     except RuntimeError as error:
         raise BackendError(f"no adapter: {error}", backend="webgpu") from error
     found.sort(key=lambda a: (_software(a), a.info["backend_type"] == "OpenGL"))
-    seen: set[str] = set()
-    unique = []
-    for adapter in found:
-        if adapter.info["device"] not in seen:
-            seen.add(adapter.info["device"])
-            unique.append(adapter)
-    return unique
+    if not found:
+        raise BackendError("no adapter", backend="webgpu")
+    # OpenGL shows again what another driver has shown; two cards of one name under one driver are two.
+    native = {adapter.info["device"] for adapter in found if adapter.info["backend_type"] != "OpenGL"}
+    return [a for a in found if a.info["backend_type"] != "OpenGL" or a.info["device"] not in native]
 
 
 def choose(found: Sequence[Any], part: str | None) -> int:
@@ -102,17 +99,13 @@ def describe(adapter: Any) -> str:
     return str(info["device"] or info["description"] or info["vendor"] or "unnamed adapter")
 
 
-def open_device(part: str | None) -> Found:
-    """Opens the device asked for with all that its adapter has of what we use.
+def open_device(index: int) -> Found:
+    """Opens a device on the adapter of that index with all that it has of what we use.
 
     Raises:
-        BackendError: no adapter, or it gives no device.
+        BackendError: the adapter gives no device.
     """
-    found = adapters()
-    if not found:
-        raise BackendError("no adapter", backend="webgpu")
-    index = choose(found, part)
-    adapter = found[index]
+    adapter = adapters()[index]
     features = [name for name in WANTED_FEATURES if name in adapter.features]
     try:
         device = adapter.request_device_sync(
@@ -122,10 +115,10 @@ def open_device(part: str | None) -> Found:
         )
     except Exception as error:  # wgpu raises RuntimeError and its own kinds here
         raise BackendError(f"{describe(adapter)} gives no device: {error}", backend="webgpu") from error
-    return adopt(device, index)
+    return adopt(device)
 
 
-def adopt(device: Any, index: int = 0) -> Found:
+def adopt(device: Any) -> Found:
     """A device as it stands, ours or the caller's, with its profile."""
     adapter = device.adapter
     info = adapter.info
@@ -153,7 +146,7 @@ def adopt(device: Any, index: int = 0) -> Found:
         "wgpu",
     )
     description = f"{describe(adapter)}, {info['backend_type']}, {info['description']}"
-    return Found(index, describe(adapter), description, device, profile)
+    return Found(describe(adapter), description, device, profile)
 
 
 def _software(adapter: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -17,7 +18,7 @@ from registry.manifest import Op
 from registry.passes import storage_buffers
 from registry.request import Request
 
-from .adapter import adopt, open_device
+from .adapter import adapters, adopt, choose, open_device
 from .device import Device
 from .kernel import Kernel
 from .profile import Profile, parse_profile
@@ -106,19 +107,17 @@ class WebGPUBackend(Backend):
         """``webgpu:0``."""
         return tensor.device
 
-    def place(self, array: np.ndarray[Any, Any], device: str | None, options: Mapping[str, Any]) -> Tensor:
+    def place(self, array: np.ndarray[Any, Any], options: Mapping[str, Any]) -> Tensor:
         """Copies a host array to the device."""
-        tensor = self.empty(array.shape, array.dtype.name, device, options)
+        tensor = self.empty(array.shape, array.dtype.name, options)
         if tensor.size:
             tensor.home.upload(tensor.buffer, array)
         return tensor
 
-    def empty(
-        self, shape: tuple[int, ...], dtype: str, device: str | None, options: Mapping[str, Any]
-    ) -> Tensor:
+    def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Tensor:
         """A tensor of undefined contents on the device."""
-        home = self._device({**options, **({"device": device} if device else {})})
-        size = padded(int(np.prod(shape, dtype=np.int64)) * STORAGE[dtype][0])
+        home = self._device(options)
+        size = padded(math.prod(shape) * STORAGE[dtype][0])
         return Tensor(home, tuple(shape), dtype, home.buffer(size))
 
     def host(self, tensor: Tensor) -> np.ndarray[Any, Any]:
@@ -127,12 +126,12 @@ class WebGPUBackend(Backend):
 
     def begin_batch(self) -> None:
         """Collects this thread's dispatches on every open device."""
-        for device in list(self._devices.values()):
+        for device in set(self._devices.values()):
             device.begin_batch()
 
     def end_batch(self) -> None:
         """Submits what was collected."""
-        for device in list(self._devices.values()):
+        for device in set(self._devices.values()):
             device.end_batch()
 
     def _device(self, options: Mapping[str, Any]) -> Device:
@@ -144,15 +143,18 @@ class WebGPUBackend(Backend):
             if device is not None and device.usable:
                 return device
             if wanted is None or isinstance(wanted, str):
-                device = Device(open_device(wanted))
+                # One device goes by several names: none at all, its index, a part of its adapter's name.
+                index = choose(adapters(), wanted)
+                known = self._devices.get(str(index))
+                if known is None or not known.usable:
+                    known = Device(open_device(index), str(index))
+                device = self._devices[str(index)] = known
+            elif device is not None:
+                lost = "the caller's own device is lost; hand in another"
+                raise BackendError(lost, backend="webgpu", lost=True)
             else:
-                device = Device(adopt(wanted), name)
-            # One device goes by several names: none at all, its index, a part of its adapter's name.
-            part = device.location.partition(":")[2]
-            known = self._devices.get(part)
-            if known is not None and known.usable:
-                device = known
-            self._devices[name] = self._devices[part] = device
+                device = Device(adopt(wanted), name or "own")
+            self._devices[name] = device
             return device
 
 

@@ -30,21 +30,21 @@ _LINE = re.compile(r"(?:wgsl|[^\s:]+):(\d+):(\d+)")
 class Device:
     """A wgpu device under one lock. Everything that touches the queue goes through here.
 
-    Attributes: ``found`` (name, index, profile), ``location`` (``webgpu:0``), ``counts`` (pipelines built,
-    for tests and the doctor).
+    Attributes: ``found`` (name, index, profile), ``location`` (``webgpu:0``), ``counts`` (pipelines
+    built and submissions).
     """
 
-    def __init__(self, found: Found, part: str | None = None):
+    def __init__(self, found: Found, part: str):
         self.found = found
         self.profile = found.profile
-        self.location = f"webgpu:{found.index if part is None else part}"
+        self.location = f"webgpu:{part}"
         self.lock = threading.RLock()
         self.counts = {"pipelines": 0, "submits": 0}
         self._pid = os.getpid()
         self._gpu = found.device
         self._pipelines: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
-        self._broken: dict[str, BackendError] = {}
-        self._pool: dict[int, list[Any]] = {}
+        self._broken: OrderedDict[str, tuple[str, int | None]] = OrderedDict()
+        self._pool: OrderedDict[int, list[Any]] = OrderedDict()
         self._pooled = 0
         self._staging: Any = None
         self._uploaded = 0
@@ -71,7 +71,8 @@ class Device:
         key = hashlib.sha256("\0".join((source, *kinds)).encode()).hexdigest()
         with self.lock:
             if key in self._broken:
-                raise self._broken[key]
+                message, line = self._broken[key]
+                raise BackendError(message, backend="webgpu", line=line)
             if key in self._pipelines:
                 self._pipelines.move_to_end(key)
                 return self._pipelines[key]
@@ -80,8 +81,11 @@ class Device:
             except BackendError as error:
                 if error.lost:
                     raise
-                self._broken[key] = _with_line(error, source)
-                raise self._broken[key] from error
+                # Only texts are kept: an exception would keep its callers' arrays alive.
+                message, line = self._broken[key] = _with_line(error.message, source)
+                if len(self._broken) > PIPELINES:
+                    self._broken.popitem(last=False)
+                raise BackendError(message, backend="webgpu", line=line) from error.__cause__
             self._pipelines[key] = made
             self.counts["pipelines"] += 1
             if len(self._pipelines) > PIPELINES:
@@ -124,9 +128,18 @@ class Device:
     def give_back(self, buffer: Any) -> None:
         """Returns a buffer that nothing reads any more to the pool."""
         with self.lock:
-            if self._pooled + buffer.size <= POOL_BYTES:
-                self._pooled += buffer.size
-                self._pool.setdefault(buffer.size, []).append(buffer)
+            if buffer.size > POOL_BYTES:
+                return
+            self._pool.setdefault(buffer.size, []).append(buffer)
+            self._pool.move_to_end(buffer.size)
+            self._pooled += buffer.size
+            while self._pooled > POOL_BYTES:  # the sizes that were not wanted for longest go first
+                size, free = next(iter(self._pool.items()))
+                if free:
+                    free.pop()
+                    self._pooled -= size
+                if not free:
+                    del self._pool[size]
 
     def _new_buffer(self, size: int) -> Any:
         import wgpu
@@ -200,12 +213,12 @@ class Device:
 
         self._leave_foreign_batch()
         total = group[-1].at + group[-1].size
-        if self._staging is None or self._staging.size < total:
+        # Taken out while in use: one that an interrupt leaves mapped is never submitted again, which would
+        # end the process.
+        staging, self._staging = self._staging, None
+        if staging is None or staging.size < total:
             usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-            self._staging = self._gpu.create_buffer(size=max(total, 65536), usage=usage)
-        staging = self._staging
-        if staging.map_state != "unmapped":  # submitting it then would end the process
-            raise BackendError("the staging buffer is in use", backend="webgpu", lost=True)
+            staging = self._gpu.create_buffer(size=max(total, 65536), usage=usage)
 
         def copy(encoder: Any) -> None:
             for piece in group:
@@ -221,6 +234,7 @@ class Device:
             del view  # the memory goes with unmap
         finally:
             staging.unmap()
+        self._staging = staging
 
     def flush(self) -> None:
         """Submits what has been recorded; with nothing recorded, lets the copies of uploads go."""
@@ -297,12 +311,12 @@ def _essence(message: str) -> str:
     return "\n".join(line.rstrip() for line in kept).strip()
 
 
-def _with_line(error: BackendError, source: str) -> BackendError:
-    """The compiler's message with the source line it points at."""
-    match = _LINE.search(error.message)
+def _with_line(message: str, source: str) -> tuple[str, int | None]:
+    """The compiler's message with the source line it points at, and that line's number."""
+    match = _LINE.search(message)
     if match is None:
-        return error
+        return message, None
     line = int(match.group(1))
     lines = source.splitlines()
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return BackendError(f"WGSL line {line}: `{text}`\n{error.message}", backend="webgpu", line=line)
+    return f"WGSL line {line}: `{text}`\n{message}", line

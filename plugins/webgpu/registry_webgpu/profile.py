@@ -66,6 +66,15 @@ IMPLEMENTATIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     }
 )
 
+_ADAPTER_KEYS = (
+    "vendor",
+    "architecture",
+    "device",
+    "description",
+    "isFallbackAdapter",
+    "subgroupMinSize",
+    "subgroupMaxSize",
+)
 _KEYS = ("features", "limits", "adapterInfo", "wgslLanguageFeatures", "implementation")
 
 
@@ -139,6 +148,11 @@ def parse_profile(data: Mapping[str, Any]) -> Profile:
         )
     limits = data.get("limits") or {}
     adapter = data.get("adapterInfo") or {}
+    for key, known in (("limits", DEFAULT_LIMITS), ("adapterInfo", _ADAPTER_KEYS)):
+        for name in data[key] if isinstance(data.get(key), Mapping) else ():
+            if name not in known:
+                hint = suggestion(str(name), list(known))
+                raise ContractError(f"profile['webgpu'][{key!r}]: unknown name {name!r}{hint}")
     implementation = data.get("implementation") or "wgpu"
     if not isinstance(limits, Mapping) or not all(
         isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in limits.values()

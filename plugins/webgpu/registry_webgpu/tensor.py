@@ -58,6 +58,12 @@ class Tensor:
         self.home.download([(self.buffer, out)])
         return out
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """A copy on the host, for ``numpy.asarray``."""
+        if copy is False:
+            raise ValueError("a device tensor cannot be seen without a copy")
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
     def release(self) -> None:
         """Lets go of the buffer now; work that was recorded before still runs."""
         self._buffer = None

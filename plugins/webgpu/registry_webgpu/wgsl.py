@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from importlib import resources
-from typing import Any
 
 from registry.errors import BackendError
 from registry.hookspecs import RenderedPass
-from registry.language.values import EvaluationError, Undefined, json_text, number_text
+from registry.language.templates import TemplateError, parse_template
+from registry.language.values import EvaluationError
 from registry.manifest import Op, Variant
 from registry.passes import PreparedPass, PreparedVariant, Uniform, evaluate_variant
 from registry.request import Request
@@ -77,31 +76,30 @@ def add_headers(source: str, implementation: str) -> str:
 
 
 def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> RenderedPass:
-    from jinja2 import TemplateError
-
     block = declarations(item)
     env = {"device": profile.namespace(), "wgsl": {"resourceDeclarations": block}}
-    try:
-        if item.template.endswith(".jinja"):
-            body = _template(_template_text(op, item.template)).render({**item.scope, "env": env})
-        else:
-            body = _template_text(op, item.template)
-    except (TemplateError, EvaluationError, ArithmeticError, TypeError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        where = f"{item.template}:{line}" if line else item.template
-        raise BackendError(
-            f"{where}: {error}", op=op.id, backend="webgpu", variant=variant.id, line=line
-        ) from error
+    body = _template_text(op, item.template)
+    if item.template.endswith(".jinja"):
+        try:
+            body = parse_template(body).render({**item.scope, "env": env})
+        except TemplateError as error:
+            raise BackendError(
+                f"{item.template}:{error.line}: {error.message}",
+                op=op.id,
+                backend="webgpu",
+                variant=variant.id,
+                line=error.line,
+            ) from error
     return RenderedPass(
-        item.id,
-        item.template,
-        "wgsl",
-        add_headers(body, profile.implementation),
-        item.constants,
-        item.inputs,
-        block,
-        item.uniforms,
-        item.grid,
+        id=item.id,
+        shader=item.template,
+        language="wgsl",
+        source=add_headers(body, profile.implementation),
+        constants=item.constants,
+        inputs=item.inputs,
+        declarations=block,
+        uniforms=item.uniforms,
+        dispatch=item.grid,
     )
 
 
@@ -112,39 +110,3 @@ def _template_text(op: Op, name: str) -> str:
     if not file.is_file():
         raise BackendError(f"no template {name} among the backend's own", op=op.id, backend="webgpu")
     return file.read_text(encoding="utf-8")
-
-
-@cache
-def _environment() -> Any:
-    from jinja2 import StrictUndefined
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    return ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,
-        undefined=StrictUndefined,
-        finalize=_print,
-    )
-
-
-@cache
-def _template(source: str) -> Any:
-    return _environment().from_string(source)
-
-
-def _print(value: Any) -> str:
-    """Prints as the published format does: ``true``, ``0.00001``, and never an undefined name."""
-    from jinja2 import Undefined as Missing
-
-    if isinstance(value, Missing | Undefined):
-        raise EvaluationError(
-            f"the template prints {getattr(value, '_undefined_name', None) or 'a value'}, which is undefined"
-        )
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return json_text(value)
-    return number_text(value, point=True)

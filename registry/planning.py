@@ -1,0 +1,88 @@
+"""From a call to a plan: bind it, decide, and let the chosen backend prepare; the next one when it cannot."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+
+from . import arrays
+from .call import Call, wrong
+from .catalog import Catalog
+from .decide import Policy
+from .errors import BackendError, ContractError, NoPlanError, RegistryWarning, as_backend_error, shorten
+from .plan import Plan
+from .request import Request, bind
+from .selection import choose, place_of
+
+
+def bind_call(catalog: Catalog, call: Call) -> Request:
+    """The request of a call.
+
+    Raises:
+        ContractError: the call breaks the contract, or its tensors are on several devices.
+    """
+    ours = None
+    if call.op.package is not None and call.op.id in catalog.plugins.manifests:
+        ours = catalog.op(call.op.id)
+    request = bind(call, catalog.location, ours)
+    places = sorted(set(request.devices.values()))
+    if len(places) > 1:
+        move = "move them to one with registry.to_device"
+        raise wrong(call.op, f"tensors on several devices: {', '.join(places)}; {move}")
+    return request
+
+
+def make_plan(catalog: Catalog, call: Call, finished: Callable[[Plan], None]) -> tuple[Plan, bool]:
+    """A plan for a call, and whether it may be remembered: not when a lost device stood in the way.
+
+    Raises:
+        ContractError: the call breaks the contract, or has no data.
+        NoPlanError: no candidate accepts the request, or all that do failed to prepare.
+        BackendError: the variant that was named failed to prepare.
+    """
+    if call.profile is not None:
+        raise ContractError("profile= describes a device that is not here; use explain, render or infer")
+    request = bind_call(catalog, call)
+    types = {role: arrays.describe(value, role, catalog.location) for role, value in call.tensors.items()}
+    _need_data(types, call)
+    failures: dict[tuple[str, str | None], str] = {}
+    cause: BackendError | None = None
+    while True:
+        decision = choose(catalog, call, request, Policy(failures=failures))
+        if decision.chosen is None and cause is not None:
+            if call.variant is not None:
+                raise cause
+            raise NoPlanError(f"no candidate could be prepared\n{decision}", decision=decision) from cause
+        row = decision.require()
+        assert row.claim is not None
+        backend = catalog.backend(row.backend)
+        options = catalog.options(row.backend, place_of(catalog, row.backend, call, request))
+        try:
+            executable = None if request.empty else backend.prepare(request, row.claim, options)
+            if not request.empty and not callable(executable):
+                raise TypeError(f"prepare gave {executable!r}; needed: something to call")
+        except Exception as error:  # whatever a backend raises becomes the reason against its claim
+            cause = as_backend_error(error, op=call.op.id, backend=row.backend, variant=row.variant)
+            key = (row.backend, None if cause.lost else row.variant)
+            failures[key] = shorten(" ".join(cause.message.split()), 200)
+            if call.variant is None:
+                warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=4)
+            continue
+        plan = Plan(
+            request=request,
+            decision=decision,
+            types=types,
+            target=backend,
+            executable=executable,
+            single=call.single,
+            catalog=catalog,
+            finished=finished,
+        )
+        return plan, cause is None or not cause.lost
+
+
+def _need_data(types: Mapping[str, arrays.ArrayType], call: Call) -> None:
+    pairs = [role for role, kind in types.items() if kind.kind == "pair"]
+    pairs += [role for role, value in call.out.items() if arrays.is_pair(value)]
+    if pairs:
+        raise wrong(call.op, f"{pairs[0]} is a (shape, dtype) pair; a run needs an array", pairs[0])
