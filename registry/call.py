@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +123,8 @@ def _outputs(op: Op, outputs: Any, out: Any) -> tuple[tuple[str, ...], dict[str,
             )
         return roles[name]
 
+    if outputs is not None and not isinstance(outputs, Iterable):
+        raise wrong(op, f"outputs= is {outputs!r}; needed: a name or a sequence of names", "outputs")
     if isinstance(outputs, str):
         asked: list[str] | None = [role(outputs)]
     else:

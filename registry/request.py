@@ -155,6 +155,10 @@ def _plain(op: Op, name: str, value: Any) -> Any:
             f"attribute {name} is a {type(value).__name__}; needed: a number, string or list",
             name,
         )
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise wrong(
+            op, f"attribute {name} is an integer of {value.bit_length()} bits; needed: at most 63", name
+        )
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -330,3 +330,115 @@ def test_an_isolated_registry_has_nothing_of_its_own() -> None:
     assert alone.ops() == () and alone.backends() == ()
     with pytest.raises(ContractError, match="ops: none"):
         alone.run("LayerNormalization", **LN)
+
+
+# Keys tell apart whatever changes the answer
+
+
+@pytest.mark.parametrize("scalar", [np.float32, np.float64, np.array, float])
+def test_scalars_of_every_kind_count_by_value(fresh: Registry, scalar: Any) -> None:
+    for epsilon in (1e-5, 10.0, 1e-5):
+        got = fresh.run("LayerNormalization", **LN, epsilon=scalar(epsilon), backend="numpy")
+        want = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + epsilon)
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    axes = [fresh.run("LayerNormalization", X=X, Scale=np.float32(1), axis=np.int64(a)) for a in (1, 0, 1)]
+    np.testing.assert_array_equal(axes[0], axes[2])
+    assert not np.array_equal(axes[0], axes[1])
+
+
+def test_rank_0_tensors_may_differ(fresh: Registry) -> None:
+    for scale in (1, 2, 1):
+        got = fresh.run("LayerNormalization", X=X, Scale=np.array(scale, np.float32), backend="numpy")
+        np.testing.assert_allclose(got[0, 3], 1.3416354 * scale, rtol=1e-5)
+
+
+def test_names_in_any_collection(fresh: Registry) -> None:
+    for outputs in ({"Y"}, {"Y": 1}.keys(), iter(["Y"])):
+        (got,) = fresh.run("LayerNormalization", **LN, outputs=outputs, backend="numpy")
+        assert isinstance(got, np.ndarray)
+
+
+def test_a_plan_made_while_settings_change_is_not_kept(fresh: Registry, monkeypatch: Any) -> None:
+    numpy = fresh.catalog.backend("numpy")
+    original = numpy.prepare
+
+    def prepare(*arguments: Any) -> Any:
+        monkeypatch.setattr(numpy, "prepare", original)
+        fresh.configure(options={"numpy": {}})
+        return original(*arguments)
+
+    monkeypatch.setattr(numpy, "prepare", prepare)
+    fresh.run("LayerNormalization", **LN, backend="numpy")
+    stale = fresh.last()
+    fresh.run("LayerNormalization", **LN, backend="numpy")
+    assert fresh.last() is not stale
+
+
+def test_a_fallback_from_a_lost_device_is_not_remembered(fresh: Registry, monkeypatch: Any) -> None:
+    numpy = fresh.catalog.backend("numpy")
+    original = numpy.prepare
+    lost = [BackendError("gone for a moment", backend="numpy", lost=True)]
+
+    def prepare(*arguments: Any) -> Any:
+        if lost:
+            raise lost.pop()
+        return original(*arguments)
+
+    monkeypatch.setattr(numpy, "prepare", prepare)
+    with pytest.warns(RegistryWarning, match="gone for a moment"), pytest.raises(NoPlanError) as caught:
+        fresh.run("LayerNormalization", **LN, backend="numpy")
+    assert isinstance(caught.value.__cause__, BackendError)
+    fresh.run("LayerNormalization", **LN, backend="numpy")
+
+
+def test_settings_are_set_one_by_one(fresh: Registry) -> None:
+    fresh.configure(backends=["numpy"])
+    fresh.configure(options={"numpy": {"some": 1}})
+    assert {row.backend for row in fresh.explain("LayerNormalization", **LN).rows} == {"numpy"}
+    with pytest.raises(ContractError, match="leaves no backend"):
+        fresh.configure(backends=[])
+
+
+def test_what_a_backend_raises_while_running(fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(inputs: Any, outputs: Any) -> None:
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr(fresh.catalog.backend("numpy"), "prepare", lambda *arguments: run)
+    with pytest.raises(BackendError, match="LayerNormalization numpy blocked: ZeroDivisionError") as caught:
+        fresh.run("LayerNormalization", **LN, backend="numpy")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"backend": 5}, {"backend": [5]}, {"device": 5}, {"variant": 5}, {"inputs": [X]}, {"attrs": "axis"},
+        {"profile": "webgpu"}, {"profile": {"webgpu": {}}, "backend": "numpy"}, {"epsilon": 10**400},
+        {"stash_type": 10**400}, {"outputs": 5}, {"backend": []},
+    ],
+)  # fmt: skip
+def test_options_of_the_wrong_kind(shared: Registry, wrong: Any) -> None:
+    with pytest.raises(ContractError):
+        shared.explain("LayerNormalization", **LN, **wrong)
+
+
+def test_more_of_the_wrong_kind(shared: Registry) -> None:
+    for op in (None, 5, [1], b"BiasAdd"):
+        with pytest.raises(ContractError, match="named by text"):
+            shared.run(op, X)  # type: ignore[arg-type]
+    with pytest.raises(ContractError, match="device is 5"):
+        shared.to_device(X, 5)  # type: ignore[arg-type]
+    assert shared.op("BiasAdd") is shared.op("com.microsoft.BiasAdd")
+
+
+def test_the_device_of_the_tensors_decides(webgpu: Registry, fresh: Registry) -> None:
+    """A caller's device without float16 is asked about float16, not the default device."""
+    wgpu = pytest.importorskip("wgpu")
+    plain = wgpu.gpu.enumerate_adapters_sync()[0].request_device_sync(label="plain")
+    half = {"X": X.astype(np.float16), "Scale": V.astype(np.float16)}
+    assert fresh.explain("LayerNormalization", **half, backend="webgpu").chosen is not None
+    fresh.configure(options={"webgpu": {"device": plain}})
+    tensor = fresh.to_device(half["X"], "webgpu")
+    fresh.configure(options={"webgpu": {}})
+    decision = fresh.explain("LayerNormalization", X=tensor, Scale=half["Scale"])
+    assert decision.chosen is None and "f16Ok(dtypes.T)" in str(decision)

@@ -18,7 +18,9 @@ from registry import (
     Backend,
     Claim,
     ContractError,
+    ManifestError,
     PluginError,
+    Predicate,
     Registry,
     RegistryWarning,
     hookimpl,
@@ -174,6 +176,85 @@ def test_a_backend_that_cannot_prepare_gives_way() -> None:
         reg.run("LayerNormalization", **LN)
     plan = reg.last()
     assert plan is not None and plan.backend == "numpy"
+
+
+class Odd(Negative):
+    priority = 999
+
+    def __init__(self, **parts: Any):
+        self.__dict__.update(parts)
+
+
+def broken_predicate(request: Any, device: Any) -> str | None:
+    raise KeyError("nothing")
+
+
+ODD = {
+    "a predicate that raises": {
+        "claims": lambda op: [Claim("v", when=(Predicate("p", "q", broken_predicate),))]
+    },
+    "a demotion that raises": {
+        "claims": lambda op: [Claim("v", demote_when=(Predicate("p", "q", broken_predicate),))]
+    },
+    "a clause that is no expression": {"claims": lambda op: [Claim("v", when=("1 +",))]},
+    "a clause that is no list": {"claims": lambda op: [Claim("v", when="true")]},
+    "a priority that is no number": {"claims": lambda op: [Claim("v", priority="high")]},
+    "claims that are none": {"claims": lambda op: ["v"]},
+    "claims of nothing": {"claims": lambda op: None},
+    "a probe of nothing": {"probe": lambda options: None},
+}
+
+
+@pytest.mark.parametrize("parts", ODD.values(), ids=ODD.keys())
+def test_an_odd_backend_stops_nobody(parts: Any) -> None:
+    reg = registry_with(plugin(Odd(**parts)))
+    assert reg.explain("LayerNormalization", **LN).backend == "numpy"
+    reg.run("LayerNormalization", **LN)
+    row = reg.explain("LayerNormalization", **LN).rows[0]
+    assert row.backend == "negative" and row.verdict == "rejected" and row.found
+
+
+def test_a_preparation_of_nothing_gives_way() -> None:
+    reg = registry_with(plugin(Odd(prepare=lambda *arguments: None)))
+    with pytest.warns(RegistryWarning, match="prepare gave None"):
+        reg.run("LayerNormalization", **LN)
+    plan = reg.last()
+    assert plan is not None and plan.backend == "numpy"
+
+
+def test_a_priority_that_is_no_number() -> None:
+    reg = registry_with(plugin(Odd(priority="high")))
+    with pytest.warns(RegistryWarning, match="priority 'high'"):
+        reg.run("LayerNormalization", **LN)
+
+
+def test_what_two_plugins_bring(tmp_path: Path) -> None:
+    twins = plugin(registry_backends=lambda: [Negative(), Negative()])
+    with pytest.warns(RegistryWarning, match="also claimed by stranger"):
+        assert {s.name for s in registry_with(twins).backends()} == {"numpy", "stranger"}
+    missing = plugin(registry_manifests=lambda: [tmp_path / "none"])
+    with pytest.warns(RegistryWarning, match="which is no folder"):
+        registry_with(missing).backends()
+    again = plugin(registry_manifests=registry_manifests.registry_manifests)
+    with pytest.warns(RegistryWarning, match="another plugin has brought"):
+        assert len(registry_with(again).ops()) == 3
+
+
+def test_a_manifest_in_the_wrong_place(tmp_path: Path) -> None:
+    source = Path(registry_manifests.__file__).parent / "com.microsoft/BiasAdd.yaml"
+    (tmp_path / "foo.bar").mkdir()
+    (tmp_path / "foo.bar/Other.yaml").write_text(source.read_text())
+    reg = registry_with(plugin(registry_manifests=lambda: [tmp_path]))
+    with pytest.raises(ManifestError, match=r"holds com.microsoft::BiasAdd; its place says foo.bar::Other"):
+        reg.op("foo.bar::Other")
+
+
+def test_strict_mode_raises_for_clashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_STRICT", "1")
+    numpy = Negative()
+    numpy.name = "numpy"
+    with pytest.raises(PluginError, match="'numpy' is also claimed by"):
+        registry_with(plugin(numpy)).backends()
 
 
 def distribution(tmp_path: Path, name: str, points: dict[str, str], code: dict[str, str]) -> Path:
