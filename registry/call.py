@@ -8,7 +8,7 @@ from typing import Any
 
 from .arrays import is_pair
 from .errors import ContractError, suggestion
-from .manifest import Op
+from .op import Op
 
 OPTIONS = ("backend", "variant", "device", "outputs", "out", "inputs", "attrs", "profile")
 

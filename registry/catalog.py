@@ -12,7 +12,7 @@ from .errors import ContractError, ManifestError, suggestion
 
 if TYPE_CHECKING:
     from .hookspecs import Availability, Backend
-    from .manifest import Op
+    from .op import Op
     from .plugins import Plugins
 
 
@@ -93,7 +93,7 @@ class Catalog:
 
     def op(self, name: str | Op) -> Op:
         """See ``Registry.op``."""
-        from .manifest import Op
+        from .op import Op
 
         if isinstance(name, Op):
             return name

@@ -17,7 +17,7 @@ import registry
 
 from .errors import ContractError, RegistryError
 from .inputs import read_settings, read_tensors
-from .manifest import Op
+from .op import Op
 from .tables import comparison_table, decision_table, make_console, table
 
 console = make_console()

@@ -14,8 +14,9 @@ from .arrays import NumpyArray, is_pair
 from .call import parse_call, wrong
 from .dtypes import numpy_dtype
 from .errors import ContractError
-from .manifest import Op
+from .op import Op
 from .request import Request, TensorType
+from .text import lay_out
 
 if TYPE_CHECKING:
     from .decide import Decision
@@ -83,12 +84,7 @@ class Report:
         return [_cells(row) for row in self.rows]
 
     def __str__(self) -> str:
-        table = [HEADER, *self.table()]
-        widths = [max(len(line[column]) for line in table) for column in range(len(HEADER))]
-        lines = [
-            "  " + "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
-            for line in table
-        ]
+        lines = lay_out(HEADER, self.table())
         skipped = [f"  skipped: {backend} {variant}: {reason}" for backend, variant, reason in self.skipped]
         return "\n".join([f"{self.request}\n  against {self.against}", *lines, *skipped])
 

@@ -17,6 +17,9 @@ from .language.expressions import EvaluationError, parse
 from .language.reasons import why_false
 from .request import Request
 from .scope import NO_DEVICE, request_scope
+from .text import lay_out
+
+HEADER = ("#", "backend", "variant", "verdict", "because", "found", "needed")
 
 Verdict = Literal["chosen", "eligible", "rejected", "not tried"]
 
@@ -136,13 +139,7 @@ class Decision:
         return list(_fold_rows(self.rows))
 
     def __str__(self) -> str:
-        header = ("#", "backend", "variant", "verdict", "because", "found", "needed")
-        table = [header, *self.table()]
-        widths = [max(len(line[column]) for line in table) for column in range(len(header))]
-        lines = [
-            "  " + "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
-            for line in table
-        ]
+        lines = lay_out(HEADER, self.table())
         return "\n".join([str(self.request), *lines, *(f"  note: {note}" for note in self.notes)])
 
     def require(self) -> Row:

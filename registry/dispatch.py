@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .comparison import Report
     from .decide import Decision
     from .hookspecs import RenderedPass
-    from .manifest import Op
+    from .op import Op
     from .package import Handle
     from .request import Request
 

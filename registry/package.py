@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import PackageError, shorten
 from .loading.loader import parse_manifest
-from .manifest import Op, Package
+from .op import Op, Package
 
 if TYPE_CHECKING:
     from .comparison import Report

@@ -11,7 +11,7 @@ from typing import Any
 from .arrays import ArrayType, Owner, describe, no_owner, shapes_text
 from .call import Call, parse_call, wrong
 from .dtypes import SCALAR_RANGES, SHORT_NAMES, STORAGE
-from .manifest import Op, TensorSpec
+from .op import Op, TensorSpec
 from .scope import contract_scope, infer_shape
 
 

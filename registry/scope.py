@@ -11,7 +11,7 @@ from .language.expressions import EvaluationError, Features, evaluate, parse
 from .language.functions import FUNCTIONS, device_functions
 
 if TYPE_CHECKING:
-    from .manifest import Op, TensorSpec
+    from .op import Op, TensorSpec
     from .request import Request, TensorType
 
 FOLD_WIDTH = 65535

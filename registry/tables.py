@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .comparison import HEADER, Report
+from .decide import HEADER as DECISION_HEADER
 from .decide import Decision
 
 _VERDICT_STYLES = {
@@ -49,11 +50,10 @@ def table(title: str | None, header: Sequence[str], rows: Iterable[Sequence[str 
 
 def decision_table(decision: Decision) -> Table:
     """Every candidate with its verdict and reason; the verdict is coloured."""
-    header = ("#", "backend", "variant", "verdict", "because", "found", "needed")
     rows: list[Sequence[str | Text]] = [
         (*row[:3], Text(row[3], style=_VERDICT_STYLES.get(row[3], "")), *row[4:]) for row in decision.table()
     ]
-    made = table(str(decision.request), header, rows)
+    made = table(str(decision.request), DECISION_HEADER, rows)
     if decision.notes:
         made.caption = "\n".join(f"note: {note}" for note in decision.notes)
     return made

@@ -20,7 +20,7 @@ from registry.loading.documents import read_document
 from registry.loading.families import expand_families
 from registry.loading.loader import load_manifest, parse_manifest
 from registry.loading.schema import json_schema
-from registry.manifest import Op
+from registry.op import Op
 from registry.request import bind
 
 FOLDER = Path(registry_manifests.__file__).parent

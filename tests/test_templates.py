@@ -269,8 +269,8 @@ ATTACKS: dict[str, str] = {
     "{{ m(28) }}",
     "a call that calls": "{% macro m() %}{{ caller() }}{% endmacro %}"
     "{% call m() %}{{ caller() }}{% endcall %}",
-    "large lists": BIG + "{% set x = (l + []) + [] | length %}{% endfor %}{% endfor %}",
-    "many searches": BIG + "{% set x = " + " or ".join(["-1 in l"] * 300) + " %}{% endfor %}{% endfor %}",
+    "large lists": BIG + "{% set x = (l + [] + []) | length %}{% endfor %}{% endfor %}",
+    "many searches": BIG + "{% set x = [" + "-1 in l," * 400 + "] %}{% endfor %}{% endfor %}",
     "one long expression": BIG + "{{ [" + "l," * 2000 + "] | join }}{% endfor %}{% endfor %}",
     "work on long text": "{% set t %}"
     + "ab" * 60_000

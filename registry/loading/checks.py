@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 from ..dtypes import STORAGE
 from ..errors import ManifestError, suggestion
-from ..manifest import Binding, Dispatch, Manifest, Op, Pass, Port, Variant, same_value
+from ..manifest import Binding, Dispatch, Manifest, Pass, Port, Variant, same_value
+from ..op import Op
 from .documents import step
 from .families import MAX_VARIANTS
 from .names import Names, check_derive, check_value, contract_names, pass_names, request_names

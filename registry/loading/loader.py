@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from ..errors import ManifestError, suggestion
-from ..manifest import Manifest, Op
+from ..manifest import Manifest
+from ..op import Op
 from .checks import check_manifest
 from .documents import MAX_BYTES, Format, read_document, step
 from .families import expand_families

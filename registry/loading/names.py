@@ -12,7 +12,8 @@ from ..language.expressions import parse
 from ..language.functions import FUNCTIONS, RESERVED, device_functions
 from ..language.members import OBJECT_METHODS
 from ..language.values import Features
-from ..manifest import Manifest, Op, Pass, Variant
+from ..manifest import Manifest, Pass, Variant
+from ..op import Op
 from .documents import step
 
 HELPERS = frozenset({*FUNCTIONS, *device_functions(Features())})

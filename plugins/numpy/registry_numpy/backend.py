@@ -10,7 +10,7 @@ import numpy as np
 
 from registry.accuracy import round_to
 from registry.hookspecs import Availability, Backend, Claim, Executable, Reference, Refusal
-from registry.manifest import Op
+from registry.op import Op
 from registry.request import Request
 
 from . import bias_add, blocks, layer_normalization, skip_layer_normalization

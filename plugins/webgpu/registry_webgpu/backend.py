@@ -14,7 +14,7 @@ import numpy as np
 from registry.dtypes import STORAGE
 from registry.errors import BackendError
 from registry.hookspecs import Availability, Backend, Claim, Predicate, Refusal, RenderedPass
-from registry.manifest import Op
+from registry.op import Op
 from registry.passes import storage_buffers
 from registry.request import Request
 

@@ -9,7 +9,8 @@ from registry.errors import BackendError
 from registry.hookspecs import RenderedPass
 from registry.language.templates import TemplateError, parse_template
 from registry.language.values import EvaluationError
-from registry.manifest import Op, Variant
+from registry.manifest import Variant
+from registry.op import Op
 from registry.passes import PreparedPass, PreparedVariant, Uniform, evaluate_variant
 from registry.request import Request
 
