@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,8 @@ def dtype_name(dtype: Any, name: str) -> str:
     """
     if isinstance(dtype, str) and dtype in STORAGE:
         return dtype
+    if isinstance(dtype, np.dtype) and (known := _known_name(dtype)) is not None:
+        return known
     try:
         resolved = np.dtype(dtype)
     except TypeError:
@@ -158,6 +161,12 @@ def dtype_name(dtype: Any, name: str) -> str:
     if resolved.name not in STORAGE or resolved.fields is not None:
         raise _no(name, f"dtype {resolved}", "convert with .astype to one of " + ", ".join(STORAGE))
     return str(resolved.name)
+
+
+@cache
+def _known_name(dtype: np.dtype[Any]) -> str | None:
+    """NumPy makes a dtype's name anew each time it is asked, which costs more than all else here."""
+    return str(dtype.name) if dtype.name in STORAGE and dtype.fields is None else None
 
 
 def _describe_pair(value: Any, name: str) -> ArrayType:

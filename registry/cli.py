@@ -213,7 +213,7 @@ def op(name: str, as_json: bool) -> None:
 @main.command()
 @_json
 def backends(as_json: bool) -> None:
-    """Doctor: which backends can run here, on which device, and what is missing."""
+    """Which backends can run here, on which device, and what is missing."""
     found = registry.backends()
     if as_json:
         _print_json(

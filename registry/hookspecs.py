@@ -77,8 +77,8 @@ class Availability:
     """Whether a backend can run here, on which device, and if not, why and what would help.
 
     ``device`` is what manifest conditions see as ``device`` (features, limits, ...); ``hardware`` is False
-    for an adapter that is emulated on the CPU and must not win an automatic choice. ``details`` are for the
-    doctor; ``record`` is the backend's own note of the device, handed back to its ``render``.
+    for an adapter that is emulated on the CPU and must not win an automatic choice. ``details`` are shown by
+    ``registry backends``; ``record`` is the backend's own note of the device, handed back to its ``render``.
     """
 
     available: bool

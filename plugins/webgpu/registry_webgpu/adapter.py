@@ -37,7 +37,7 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(subgroup_size) size
 
 @dataclass(frozen=True)
 class Found:
-    """An opened device with its adapter's profile and what the doctor shows."""
+    """An opened device with its adapter's profile and what `registry backends` shows."""
 
     name: str
     description: str
