@@ -70,11 +70,22 @@ class Catalog:
         if isinstance(order, str):
             order = (order,)
         names = order if order in (KEEP, None) else tuple(self.known(name) for name in order)
-        given = {self.known(name): dict(values) for name, values in (options or {}).items()}
+        given = {self.known(name): self._checked(name, values) for name, values in (options or {}).items()}
         with self._lock:
             self._order = self._order if names is KEEP else names
             self._options = {**self._options, **given}
             self._availabilities.clear()
+
+    def _checked(self, name: str, values: Any) -> dict[str, Any]:
+        if not isinstance(values, Mapping):
+            raise ContractError(f"options of {name} are {values!r}; needed: a mapping by name")
+        known = self.backend(name).option_names
+        for option in values:
+            if option not in known:
+                hint = suggestion(str(option), known)
+                every = ", ".join(known) or "none"
+                raise ContractError(f"{name} has no option {option!r}{hint}; options: {every}")
+        return dict(values)
 
     # Plugins and ops
 
@@ -140,9 +151,11 @@ class Catalog:
         if name not in known:
             failed = [f"{f.plugin} ({f.cause})" for f in self.plugins.failures]
             broken = f"; plugins that did not load: {', '.join(failed)}" if failed else ""
+            hint = suggestion(str(name), list(known))
+            if isinstance(name, str) and name.partition(":")[0] in known:
+                hint = f" (a device goes by device={name!r})"
             raise ContractError(
-                f"no backend {name!r}{suggestion(str(name), list(known))}; "
-                f"backends: {', '.join(known) or 'none'}{broken}",
+                f"no backend {name!r}{hint}; backends: {', '.join(known) or 'none'}{broken}",
                 argument=str(name),
             )
         return name
@@ -154,7 +167,10 @@ class Catalog:
     def listed(self) -> tuple[str, ...] | None:
         """The backends the user listed, by ``REGISTRY_BACKENDS`` or ``configure``; None without a list."""
         names = [name.strip() for name in self._environment.get("REGISTRY_BACKENDS", "").split(",")]
-        given = tuple(self.known(name) for name in names if name)
+        try:
+            given = tuple(self.known(name) for name in names if name)
+        except ContractError as error:
+            raise ContractError(f"REGISTRY_BACKENDS: {error}") from None
         return given or self._order
 
     def order(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
         except RegistryError as error:
             make_console(stderr=True).print(Text(f"{type(error).__name__}: {error}"), soft_wrap=True)
             sys.exit(2)
@@ -38,6 +41,10 @@ class _Group(click.Group):
 @click.version_option(registry.__version__, prog_name="registry")
 def main() -> None:
     """Runs ONNX-style operators on the best backend, and says why."""
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    make_console(stderr=True).print(Text(f"warning: {message}"), soft_wrap=True)
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -60,7 +67,9 @@ def _call(data: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
         click.option("--backend", help="A backend, or several separated by commas, in order."),
         click.option("--variant", help="Pin one variant."),
         click.option("--device", help="name, name:0 or name:part of the adapter's name."),
-        click.option("--seed", default=0, show_default=True, help="Seed of drawn tensors."),
+        click.option(
+            "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of drawn tensors."
+        ),
         _json,
     ]
     if not data:
@@ -197,6 +206,9 @@ def op(name: str, as_json: bool) -> None:
     rules = [(rule.argument, rule.needed, rule.rule) for rule in manifest.registry.contract]
     if rules:
         console.print(table("Contract", ("argument", "needed", "rule"), rules), "")
+    if manifest.derive:
+        derived = [(name, str(value)) for name, value in manifest.derive.items()]
+        console.print(table("Derived values", ("name", "is"), derived), "")
     variants = sorted(target.variants.values(), key=lambda v: -v.priority)
     shown = [
         (
@@ -213,7 +225,7 @@ def op(name: str, as_json: bool) -> None:
 @main.command()
 @_json
 def backends(as_json: bool) -> None:
-    """Which backends can run here, on which device, and what is missing."""
+    """Doctor: which backends can run here, on which device, and what is missing."""
     found = registry.backends()
     if as_json:
         _print_json(
@@ -324,7 +336,9 @@ def render(as_json: bool, **options: Any) -> None:
         _print_json([{name: _thaw(getattr(p, name)) for name in p.__dataclass_fields__} for p in passes])
         return
     if not passes:
-        console.print("The chosen backend has no source text.")
+        chosen = registry.explain(op, **named).backend
+        click.echo(f"{chosen} has no source text; name another with --backend.", err=True)
+        sys.exit(1)
     for item in passes:
         click.echo(
             f"// pass {item.id}: {item.shader}, {item.dispatch} workgroups, uniforms {dict(item.uniforms)}"

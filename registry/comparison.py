@@ -13,7 +13,7 @@ from .accuracy import Expected, Verdict, judge, judge_pair
 from .arrays import NumpyArray, is_pair
 from .call import parse_call, wrong
 from .dtypes import numpy_dtype
-from .errors import ContractError
+from .errors import ContractError, PluginError
 from .op import Op
 from .request import Request, TensorType
 from .text import lay_out
@@ -197,7 +197,14 @@ def _expected(
     reference = registry.catalog.plugins.references.get(op.id)
     if reference is None:
         return None, f"the first result: no reference is known for {op.id}"
-    return reference(tensors, attrs), "the float64 reference"
+    try:
+        expected = {
+            role: value if isinstance(value, Expected) else Expected(value, np.abs(value), np.ones(()))
+            for role, value in reference(tensors, attrs).items()
+        }
+    except Exception as error:  # a stranger's reference
+        raise PluginError(f"the reference of {op.id} failed: {type(error).__name__}: {error}") from error
+    return expected, "the float64 reference"
 
 
 def _finite(verdict: dict[str, Any]) -> dict[str, Any]:

@@ -90,13 +90,16 @@ class Policy:
     failures: Mapping[tuple[str, str | None], str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Decision:
     """Every candidate in order with its verdict. At most one is chosen. ``str()`` prints the table."""
 
     request: Request
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<decision {self.request}: {self.backend} {self.variant}, {len(self.rows)} candidates>"
 
     @property
     def chosen(self) -> Row | None:

@@ -85,7 +85,8 @@ class Registry:
                 ``attrs`` (mappings, for names that an option shadows).
 
         Returns:
-            One array, or a named tuple when several outputs are asked for; of the kind of the first tensor.
+            One array, or a named tuple when outputs are asked for as a sequence or mapping. They are of the
+            kind of the first tensor in manifest order, on its device.
 
         Raises:
             ContractError: the call breaks the op's contract.
@@ -179,6 +180,8 @@ class Registry:
     def empty(self, shape: Sequence[int], dtype: Any, device: str) -> Any:
         """A tensor of undefined contents on a backend's device. Raises as ``to_device``."""
         name = self.catalog.split_device(device)[0]
+        if not isinstance(shape, Sequence):
+            raise ContractError(f"shape is {shape!r}; needed: a sequence of dimensions")
         kind = arrays.describe((tuple(shape), dtype), "empty")
         options = self.catalog.options(name, device)
         return self.catalog.backend(name).empty(kind.shape, kind.dtype, options)

@@ -31,7 +31,10 @@ hookspec = pluggy.HookspecMarker("registry")
 hookimpl = pluggy.HookimplMarker("registry")
 
 Reference = Callable[["Mapping[str, np.ndarray[Any, Any]]", Mapping[str, Any]], "Mapping[str, Expected]"]
-"""``reference(tensors by role, attributes) -> every output by role``, in float64."""
+"""``reference(tensors by role, attributes) -> every output by role``, in float64.
+
+An output is an `Expected`, which brings its own tolerance, or a plain array, held to the default one.
+"""
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,8 @@ class Backend:
     name: str = ""
     priority: float = 50
     api_version: int = API_VERSION
+    option_names: tuple[str, ...] = ()
+    """The options ``registry.configure(options={name: ...})`` takes for this backend."""
 
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Says whether the backend can run here. Cheap, never raising.

@@ -111,7 +111,9 @@ def _load(file: str, suffixes: tuple[str, ...]) -> Mapping[str, np.ndarray[Any, 
             if isinstance(loaded, np.ndarray):
                 return {path.stem: _bfloat16(loaded)}
             return {name: _bfloat16(loaded[name]) for name in loaded.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+    except ValueError as error:
+        raise ContractError(f"{file}: no readable {path.suffix} file") from error
+    except (OSError, EOFError, zipfile.BadZipFile, MemoryError) as error:
         raise ContractError(f"{file}: cannot be read ({error})") from error
 
 

@@ -31,13 +31,16 @@ class Package:
     templates: Mapping[str, str]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Op:
     """An operator the registry knows: a manifest, where it came from, and quick ways into it."""
 
     manifest: Manifest
     file: str
     package: Package | None = None
+
+    def __repr__(self) -> str:
+        return f"<op {self.id} from {self.file}>"
 
     @cached_property
     def id(self) -> str:

@@ -22,7 +22,7 @@ from .hookspecs import Backend, Executable
 from .request import Request
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Plan:
     """A request bound to a backend's executable. Call it with other arrays of the same kinds; thread-safe.
 
@@ -48,6 +48,9 @@ class Plan:
     def variant(self) -> str:
         """The variant that runs."""
         return self.decision.require().variant
+
+    def __repr__(self) -> str:
+        return f"<plan {self.request} on {self.backend} {self.variant}>"
 
     def __call__(self, /, *tensors: Any, **named: Any) -> Any:
         """Runs with other tensors, given by the names and positions of ``registry.run``, and ``out=``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import traceback
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -194,5 +195,11 @@ def _name(plugin: object) -> str:
 
 
 def _one_line(error: BaseException) -> str:
+    """The exception in one line, with the place in the plugin's code that raised it."""
     text = shorten(" ".join(str(error).split()), 300)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    # Frames of this module and of pluggy say nothing of where the plugin went wrong.
+    skipped = {Path(__file__).parent, Path(str(pluggy.__file__)).parent}
+    own = [frame for frame in frames if Path(frame.filename).parent not in skipped]
+    place = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    return (f"{type(error).__name__}: {text}" if text else type(error).__name__) + place

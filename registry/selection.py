@@ -93,9 +93,11 @@ def _claims(catalog: Catalog, name: str, call: Call) -> tuple[Claim | Refusal, .
         claims = tuple(_well_formed(claim) for claim in catalog.backend(name).claims(call.op))
     except Exception as error:  # a stranger's plugin must not stop the others
         return (Refusal("claims can be listed", f"{type(error).__name__}: {error}", "a working plugin"),)
+    if not claims:
+        claims = (Refusal("it claims the op", "no claim", "a backend that has this op"),)
     if call.op.package is not None:  # a package runs its own kernels only
         own = tuple(c for c in claims if isinstance(c, Refusal) or c.variant in call.op.variants)
-        refused = Refusal("a package runs its own variants only", "none that it can run", "another backend")
+        refused = Refusal("it runs variants of the package", "none", "a backend for the package's shaders")
         claims = own or (refused,)
     if call.variant is not None:
         claims = tuple(c for c in claims if c.variant == call.variant)

@@ -13,6 +13,7 @@ import pytest
 
 import registry
 from registry import BackendError, ContractError, NoPlanError, Registry, RegistryWarning
+from registry_webgpu.devices import DEVICES
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 V = np.ones(4, np.float32)
@@ -138,31 +139,31 @@ def test_hundred_equal_calls_render_once(
     import registry_webgpu.backend as backend
 
     rendered = []
+    before = DEVICES.get().counts["pipelines"]
     original = backend.render_variant
     monkeypatch.setattr(backend, "render_variant", lambda *a: rendered.append(1) or original(*a))
     for seed in range(100):
-        fresh.run("LayerNormalization", X=X + seed, Scale=V, backend="webgpu")
-    device = fresh.catalog.backend("webgpu")._device({})  # type: ignore[attr-defined]
+        fresh.run("LayerNormalization", X=X + seed, Scale=V, epsilon=0.0123, backend="webgpu")
     assert len(rendered) == 1
-    assert device.counts["pipelines"] == 1
+    assert DEVICES.get().counts["pipelines"] == before + 1
 
 
 def test_batch_size_makes_no_new_pipeline(webgpu: Registry, fresh: Registry) -> None:
+    before = DEVICES.get().counts["pipelines"]
     for rows in (1, 2, 3, 50, 1000):
         fresh.run(
             "SkipLayerNormalization",
-            *[np.ones((rows, 8), np.float32)] * 2,
-            np.ones(8, np.float32),
+            *[np.ones((rows, 2044), np.float32)] * 2,
+            np.ones(2044, np.float32),
             backend="webgpu",
         )
         fresh.run(
             "LayerNormalization",
-            X=np.ones((rows, 8), np.float32),
+            X=np.ones((rows, 2044), np.float32),
             Scale=np.ones(1, np.float32),
             backend="webgpu",
         )
-    device = fresh.catalog.backend("webgpu")._device({})  # type: ignore[attr-defined]
-    assert device.counts["pipelines"] == 2
+    assert DEVICES.get().counts["pipelines"] == before + 2
 
 
 @pytest.mark.parametrize("backend", ["numpy", "webgpu"])
@@ -393,8 +394,12 @@ def test_a_fallback_from_a_lost_device_is_not_remembered(fresh: Registry, monkey
 
 def test_settings_are_set_one_by_one(fresh: Registry) -> None:
     fresh.configure(backends=["numpy"])
-    fresh.configure(options={"numpy": {"some": 1}})
+    fresh.configure(options={"webgpu": {}})
     assert {row.backend for row in fresh.explain("LayerNormalization", **LN).rows} == {"numpy"}
+    with pytest.raises(ContractError, match=r"webgpu has no option 'divice' \(did you mean 'device'"):
+        fresh.configure(options={"webgpu": {"divice": "1"}})
+    with pytest.raises(ContractError, match="needed: a mapping by name"):
+        fresh.configure(options={"webgpu": 3})  # type: ignore[dict-item]
     with pytest.raises(ContractError, match="leaves no backend"):
         fresh.configure(backends=[])
 

@@ -372,7 +372,7 @@ def test_templates_reach_nothing(shared: Registry, tmp_path: Path, attack: str) 
 ENDLESS = {
     "a huge text": "{{ 'x' * 10 ** 9 }}",
     "a huge list": "{{ ([0] * 10 ** 9) | length }}",
-    "a huge number": "{{ 10 ** 10 ** 9 }}",
+    "a huge number": "{{ 10 ** (10 ** 9) }}",
     "padding": "{{ 'x' | center(10 ** 9) }}",
     "a wide format": "{{ '%1000000000d' % 1 }}",
     "nested loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",

@@ -19,6 +19,7 @@ from vectors import Vector, load_vectors
 from registry import BackendError, ContractError, NoPlanError, Registry
 from registry.accuracy import judge
 from registry.dtypes import numpy_dtype
+from registry_webgpu.devices import DEVICES
 
 SLN, LN, BIAS_ADD = "SkipLayerNormalization", "LayerNormalization", "BiasAdd"
 BACKENDS = ["webgpu", "numpy"]
@@ -854,7 +855,7 @@ def test_a_failed_run_gives_no_earlier_answer(
     tensors = {"X": x, "bias": x[0, 0] * 0, "skip": x * 0}
     plan = fresh.prepare(BIAS_ADD, **tensors, backend="webgpu")
     np.testing.assert_array_equal(plan(**tensors), x)
-    device: Any = fresh.catalog.backend("webgpu")._device({})  # type: ignore[attr-defined]
+    device: Any = DEVICES.get()
 
     def fail(*_: Any, **__: Any) -> None:
         raise BackendError("the dispatch was refused", backend="webgpu")

@@ -14,6 +14,7 @@ import pytest
 from conftest import TEMPLATES
 
 from registry import BackendError, ContractError, NoPlanError, Registry, RegistryWarning
+from registry_webgpu.devices import DEVICES
 
 V = np.ones(4, np.float32)
 BIAS = np.array([1, 2, 3, 4], np.float32)
@@ -24,7 +25,7 @@ def bias_add(reg: Any, x: np.ndarray, bias: np.ndarray = BIAS, **named: Any) -> 
 
 
 def device_of(reg: Registry) -> Any:
-    return reg.catalog.backend("webgpu")._device({})  # type: ignore[attr-defined]
+    return DEVICES.get()
 
 
 # float16 with an odd number of elements
@@ -189,7 +190,7 @@ def test_the_callers_device_is_used_and_left_alone(webgpu: Registry, fresh: Regi
 
 
 def device_of_options(reg: Registry, device: Any) -> Any:
-    return reg.catalog.backend("webgpu")._device({"device": device})  # type: ignore[attr-defined]
+    return DEVICES.get(device)
 
 
 def test_devices_by_name(webgpu: Registry) -> None:
@@ -369,8 +370,7 @@ def test_subgroups_and_shared_memory_agree(webgpu: Registry) -> None:
     from registry_webgpu.device import Device
     from registry_webgpu.profile import make_profile
 
-    backend: Any = webgpu.catalog.backend("webgpu")
-    real = backend._device({})
+    real = DEVICES.get()
     plain = make_profile({"shader-f16"}, dict(real.profile.limits), dict(real.profile.adapter), (), "wgpu")
     found = real.found
     without = Device(Found(found.name, found.description, found.device, plain), "plain")
@@ -380,12 +380,12 @@ def test_subgroups_and_shared_memory_agree(webgpu: Registry) -> None:
         pair = {"X": x, "Scale": np.ones(hidden, np.float32)}
         plan = webgpu.prepare("LayerNormalization", **pair, backend="webgpu")
         with_subgroups = plan(**pair)
-        backend._devices["0"] = backend._devices[None] = without
+        DEVICES._open["0"] = DEVICES._open[None] = without
         try:
             other = webgpu.prepare("LayerNormalization", **pair, backend="webgpu")
             np.testing.assert_allclose(other(**pair), with_subgroups, atol=3e-6)
         finally:
-            backend._devices["0"] = backend._devices[None] = real
+            DEVICES._open["0"] = DEVICES._open[None] = real
 
 
 def test_the_templates_are_where_the_tests_look() -> None:

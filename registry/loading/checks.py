@@ -97,6 +97,10 @@ def _check_args(manifest: Manifest) -> None:
 def _check_attributes(manifest: Manifest) -> None:
     names = (*manifest.attributes, *manifest.attribute_names)
     _unique(names, "attribute", "$.attributeNames", "", len(manifest.attributes))
+    for name, default in manifest.attributes.items():
+        if isinstance(default, dict):
+            wanted = "an attribute's default stands by itself: a number, a string, a list"
+            raise ManifestError(f"found an object {default}; {wanted}", path=step("$.attributes", name))
     for name, constraint in manifest.attribute_constraints.items():
         path = step("$.attributeConstraints", name)
         _known(name, names, "attribute", path)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from registry.accuracy import round_to
+from registry.errors import ContractError
 from registry.hookspecs import Availability, Backend, Claim, Executable, Reference, Refusal
 from registry.op import Op
 from registry.request import Request
@@ -42,7 +43,11 @@ class NumpyBackend(Backend):
         blocks.reset()  # a new registry reads the number of threads anew
 
     def probe(self, options: Mapping[str, Any]) -> Availability:
-        """Always available."""
+        """Available unless the number of threads is set to nonsense."""
+        try:
+            blocks.thread_count()
+        except ContractError as error:
+            return Availability(False, "the number of threads is known", str(error), "a positive integer")
         return Availability(True, name=f"NumPy {np.__version__}")
 
     def imagine(self, profile: Mapping[str, Any]) -> Availability:
@@ -52,7 +57,7 @@ class NumpyBackend(Backend):
     def claims(self, op: Op) -> Sequence[Claim | Refusal]:
         """``blocked`` is the fast form, ``reference`` the float64 formula rounded once."""
         if op.package is not None:
-            return [Refusal("the op is no package's", f"a package of {op.id}", "the built-in op")]
+            return []
         if op.id not in KERNELS:
             return [Refusal("the op is built in", op.id, ", ".join(KERNELS))]
         return [Claim("blocked", priority=1), Claim("reference")]

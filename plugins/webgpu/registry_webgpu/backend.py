@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -18,13 +17,12 @@ from registry.op import Op
 from registry.passes import storage_buffers
 from registry.request import Request
 
-from .adapter import adapters, adopt, choose, open_device
-from .device import Device
+from .devices import DEVICES
 from .kernel import Kernel
 from .profile import Profile, parse_profile
 from .tensor import Tensor
 from .transfers import padded
-from .wgsl import render_variant
+from .wgsl import render_variant, template_text
 
 WGSL_SUFFIXES = (".wgsl", ".wgsl.jinja")
 
@@ -38,10 +36,7 @@ class WebGPUBackend(Backend):
 
     name = "webgpu"
     priority = 300
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._devices: dict[str | None, Device] = {}
+    option_names = ("device",)
 
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Opens the adapter, for only a device can tell what its compiler takes."""
@@ -50,14 +45,13 @@ class WebGPUBackend(Backend):
                 False, "wgpu is installed", "not found", "pip install 'kernel-registry[webgpu]'"
             )
         try:
-            device = self._device(options)
+            device = DEVICES.get(options.get("device"))
         except BackendError as error:
-            return Availability(
-                False,
-                "an adapter gives a device",
-                error.message.splitlines()[0],
-                "a Vulkan, Metal or D3D12 driver (on Debian without a GPU: mesa-vulkan-drivers)",
-            )
+            needed = "a Vulkan, Metal or D3D12 driver (on Debian without a GPU: mesa-vulkan-drivers)"
+            if isinstance(options.get("device"), str) and "; adapters: " in error.message:
+                needed = "the index or a part of the name of an adapter"
+            found = error.message.splitlines()[0]
+            return Availability(False, "an adapter gives a device", found, needed)
         except (Exception, SystemExit) as error:  # an import of wgpu can fail in any way
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             return Availability(False, "wgpu imports", text, "a working wgpu-py, version 0.32")
@@ -80,6 +74,11 @@ class WebGPUBackend(Backend):
             if foreign:
                 rows.append(Refusal("shaders are WGSL", foreign[0], "*.wgsl or *.wgsl.jinja", identity))
                 continue
+            missing = [shader for shader in shaders if template_text(op, shader) is None]
+            if missing:
+                beside = "the template beside the manifest, or one of this backend's"
+                rows.append(Refusal("its template is there", missing[0], beside, identity))
+                continue
             limits = [_fits_stage(storage_buffers(op.manifest, variant))]
             if op.package is None:  # published packages are chosen by their own rules alone
                 limits.insert(0, _fits_binding)
@@ -89,9 +88,12 @@ class WebGPUBackend(Backend):
 
     def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Kernel:
         """Renders and compiles every pass."""
-        device = self._device(options)
+        wanted = options.get("device")
+        device = DEVICES.get(wanted)
         prepared, rendered = render_variant(request, request.op.variants[claim.variant], device.profile)
-        return Kernel(request, prepared, rendered, device, lambda: self._device(options), claim.variant)
+        return Kernel(
+            request, prepared, rendered, device, lambda: DEVICES.get(options.get("device")), claim.variant
+        )
 
     def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
         """Renders every pass for the device of ``availability``, without touching it."""
@@ -116,7 +118,7 @@ class WebGPUBackend(Backend):
 
     def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Tensor:
         """A tensor of undefined contents on the device."""
-        home = self._device(options)
+        home = DEVICES.get(options.get("device"))
         size = padded(math.prod(shape) * STORAGE[dtype][0])
         return Tensor(home, tuple(shape), dtype, home.buffer(size))
 
@@ -126,36 +128,13 @@ class WebGPUBackend(Backend):
 
     def begin_batch(self) -> None:
         """Collects this thread's dispatches on every open device."""
-        for device in set(self._devices.values()):
+        for device in DEVICES.all():
             device.begin_batch()
 
     def end_batch(self) -> None:
         """Submits what was collected."""
-        for device in set(self._devices.values()):
+        for device in DEVICES.all():
             device.end_batch()
-
-    def _device(self, options: Mapping[str, Any]) -> Device:
-        """The open device for these options; opened anew when it was lost or the process has forked."""
-        wanted = options.get("device")
-        name = wanted if wanted is None or isinstance(wanted, str) else f"own-{id(wanted):x}"
-        with self._lock:
-            device = self._devices.get(name)
-            if device is not None and device.usable:
-                return device
-            if wanted is None or isinstance(wanted, str):
-                # One device goes by several names: none at all, its index, a part of its adapter's name.
-                index = choose(adapters(), wanted)
-                known = self._devices.get(str(index))
-                if known is None or not known.usable:
-                    known = Device(open_device(index), str(index))
-                device = self._devices[str(index)] = known
-            elif device is not None:
-                lost = "the caller's own device is lost; hand in another"
-                raise BackendError(lost, backend="webgpu", lost=True)
-            else:
-                device = Device(adopt(wanted), name or "own")
-            self._devices[name] = device
-            return device
 
 
 def _availability(profile: Profile, name: str, description: str) -> Availability:

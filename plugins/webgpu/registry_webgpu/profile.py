@@ -51,6 +51,36 @@ DEFAULT_LIMITS: Mapping[str, int] = MappingProxyType(
     }
 )
 
+# https://www.w3.org/TR/webgpu/#gpufeaturename, and the experimental one that published packages ask for.
+FEATURES = frozenset(
+    {
+        "bgra8unorm-storage",
+        "chromium-experimental-subgroup-matrix",
+        "clip-distances",
+        "core-features-and-limits",
+        "depth-clip-control",
+        "depth32float-stencil8",
+        "dual-source-blending",
+        "float32-blendable",
+        "float32-filterable",
+        "indirect-first-instance",
+        "primitive-index",
+        "rg11b10ufloat-renderable",
+        "shader-f16",
+        "subgroup-size-control",
+        "subgroups",
+        "texture-component-swizzle",
+        "texture-compression-astc",
+        "texture-compression-astc-sliced-3d",
+        "texture-compression-bc",
+        "texture-compression-bc-sliced-3d",
+        "texture-compression-etc2",
+        "texture-formats-tier1",
+        "texture-formats-tier2",
+        "timestamp-query",
+    }
+)
+
 # How each compiler wants its optional features introduced. naga has the subgroup built-ins without any
 # line and refuses the lines; Tint demands them.
 IMPLEMENTATIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -170,5 +200,9 @@ def parse_profile(data: Mapping[str, Any]) -> Profile:
         value = data.get(key) or ()
         if isinstance(value, str) or not all(isinstance(name, str) for name in value):
             raise ContractError(f"profile['webgpu'][{key!r}]: needed: a list of names")
+        unknown = [name for name in value if key == "features" and name not in FEATURES]
+        if unknown:
+            hint = suggestion(unknown[0], sorted(FEATURES))
+            raise ContractError(f"profile['webgpu']['features']: unknown feature {unknown[0]!r}{hint}")
         names[key] = value
     return make_profile(names["features"], limits, adapter, names["wgslLanguageFeatures"], implementation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import resources
+from pathlib import Path
 
 from registry.errors import BackendError
 from registry.hookspecs import RenderedPass
@@ -104,10 +105,19 @@ def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> R
     )
 
 
-def _template_text(op: Op, name: str) -> str:
+def template_text(op: Op, name: str) -> str | None:
+    """The text of a template: a package's own, one beside the manifest, or one of this backend's."""
     if op.package is not None:
-        return op.package.templates[name]
-    file = resources.files(__package__) / "templates" / name
-    if not file.is_file():
-        raise BackendError(f"no template {name} among the backend's own", op=op.id, backend="webgpu")
-    return file.read_text(encoding="utf-8")
+        return op.package.templates.get(name)
+    for folder in (Path(op.file).parent, resources.files(__package__) / "templates"):
+        file = folder / name
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+    return None
+
+
+def _template_text(op: Op, name: str) -> str:
+    text = template_text(op, name)
+    if text is None:
+        raise BackendError(f"no template {name} beside the manifest or here", op=op.id, backend="webgpu")
+    return text
