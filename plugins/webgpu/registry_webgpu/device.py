@@ -240,7 +240,7 @@ class Device:
         """Submits what has been recorded; with nothing recorded, lets the copies of uploads go."""
         with self.lock:
             pending, self._pending = self._pending, []
-            if pending or self._uploaded:
+            if pending or (self._uploaded and self.usable):
                 self._guard(lambda: self._submit(pending))
                 self.counts["submits"] += 1
                 self._uploaded = 0
