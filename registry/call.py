@@ -164,7 +164,7 @@ def _unknown(op: Op, name: str, shown: str | None = None, among: Sequence[str] =
     attributes = ", ".join(op.attribute_names) or "none"
     return wrong(
         op,
-        f"unknown argument {shown or name!r}{suggestion(name, list(known))}; "
+        f"unknown argument {shown or name!r}{suggestion(str(name), list(known))}; "
         f"tensors: {what}; attributes: {attributes}; options: {', '.join(OPTIONS)}",
         name,
     )

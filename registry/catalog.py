@@ -69,6 +69,10 @@ class Catalog:
             raise ContractError("configure(backends=[]) leaves no backend; None means all, by priority")
         if isinstance(order, str):
             order = (order,)
+        if order is not KEEP and order is not None and not isinstance(order, list | tuple):
+            raise ContractError(f"configure(backends={order!r}); needed: a sequence of names, or None")
+        if options is not None and not isinstance(options, Mapping):
+            raise ContractError(f"configure(options={options!r}); needed: a mapping by backend")
         names = order if order in (KEEP, None) else tuple(self.known(name) for name in order)
         given = {self.known(name): self._checked(name, values) for name, values in (options or {}).items()}
         with self._lock:
@@ -148,6 +152,8 @@ class Catalog:
             ContractError: there is none of that name; lists what there is and which plugins failed.
         """
         known = self.plugins.backends
+        if not isinstance(name, str):
+            raise ContractError(f"a backend is named by text; found {name!r}")
         if name not in known:
             failed = [f"{f.plugin} ({f.cause})" for f in self.plugins.failures]
             broken = f"; plugins that did not load: {', '.join(failed)}" if failed else ""

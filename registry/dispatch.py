@@ -69,6 +69,8 @@ class Registry:
         """
         from .package import Handle, load_package
 
+        if not isinstance(folder, str | Path):
+            raise ContractError(f"a package is a folder's path; found {folder!r}")
         return Handle(self, load_package(Path(folder)))
 
     # Running
@@ -97,7 +99,11 @@ class Registry:
         try:
             key: Any = (op, signature(tensors, location), signature(named, location))
             plan = self._memo.get(key)
-        except (ContractError, TypeError):  # rare or wrong: read it in full, which names what is wrong
+        except (
+            ContractError,
+            TypeError,
+            RecursionError,
+        ):  # rare or wrong: read it in full, which names what is wrong
             key = plan = None
         if plan is not None:
             call = parse_call(plan.request.op, tensors, named)
@@ -182,7 +188,7 @@ class Registry:
         name = self.catalog.split_device(device)[0]
         if not isinstance(shape, Sequence):
             raise ContractError(f"shape is {shape!r}; needed: a sequence of dimensions")
-        kind = arrays.describe((tuple(shape), dtype), "empty")
+        kind = arrays.describe((tuple(shape), arrays.dtype_name(dtype, "dtype")), "empty")
         options = self.catalog.options(name, device)
         return self.catalog.backend(name).empty(kind.shape, kind.dtype, options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -27,7 +28,8 @@ STORAGE: dict[str, tuple[int, str]] = {
 SHORT_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 """Names for tables and the command line."""
 
-MAX_FLOAT32 = 3.4028234663852886e38
+# The largest double that rounds to a finite float32.
+MAX_FLOAT32 = math.nextafter(2.0**128 - 2.0**103, 0)
 SCALAR_RANGES = {
     "u32": (0, 2**32 - 1),
     "i32": (-(2**31), 2**31 - 1),

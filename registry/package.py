@@ -74,7 +74,10 @@ def load_package(folder: Path) -> Op:
             large, or does not match the digest in ``metadata.json``.
         ManifestError: the manifest is wrong.
     """
-    roots = [root for root in (folder, folder / "build" / "webgpu") if (root / "manifest.json").is_file()]
+    try:
+        roots = [r for r in (folder, folder / "build" / "webgpu") if (r / "manifest.json").is_file()]
+    except (OSError, ValueError) as error:
+        raise PackageError(f"{shorten(str(folder), 60)!r} is no folder name ({error})") from error
     if not roots:
         raise PackageError(f"{folder}: no manifest.json there nor in build/webgpu; needed: a package folder")
     root = roots[0]

@@ -17,9 +17,9 @@ from .call import parse_call
 from .catalog import Catalog
 from .decide import Decision
 from .dtypes import numpy_dtype
-from .errors import ContractError, RegistryError, as_backend_error
+from .errors import BackendError, ContractError, RegistryError, as_backend_error
 from .hookspecs import Backend, Executable
-from .request import Request
+from .request import Request, plain_value
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -77,8 +77,9 @@ class Plan:
                     op=op.id,
                     argument=role,
                 )
+        settled_values = {**self.request.attrs, **self.request.args}
         for name, value in {**call.attrs, **call.args}.items():
-            if value != {**self.request.attrs, **self.request.args}.get(name):
+            if plain_value(op, name, value) != settled_values.get(name):
                 raise ContractError(
                     f"{op.id}: this plan was made for another {name}", op=op.id, argument=name
                 )
@@ -115,8 +116,11 @@ class Plan:
         kind = self.types[role]
         if kind.device is None:
             return arrays.to_host(value, role)
-        owner = self.catalog.at(kind.device)
-        return value if owner is self.target else owner.host(value)
+        return value if self._at_home(kind.device) else self.catalog.at(kind.device).host(value)
+
+    def _at_home(self, device: str) -> bool:
+        """Whether a device is of the plan's backend; by name, for a refresh makes new backend objects."""
+        return device.partition(":")[0] == self.target.name
 
     def _first_device(self) -> str | None:
         return next(
@@ -127,10 +131,16 @@ class Plan:
     def _allocate(self, role: str) -> Any:
         tensor = self.request.outputs[role]
         device = self._first_device()
-        if device is not None and self.catalog.at(device) is self.target:
+        if device is not None and self._at_home(device):
             options = self.catalog.options(self.backend, device)
             return self.target.empty(tensor.shape, tensor.dtype, options)
-        return np.empty(tensor.shape, numpy_dtype(tensor.dtype))
+        try:
+            return np.empty(tensor.shape, numpy_dtype(tensor.dtype))
+        except (MemoryError, ValueError) as error:
+            message = f"output {role} of shape {arrays.shapes_text(tensor.shape)} does not fit memory"
+            raise BackendError(
+                message, op=self.request.op.id, backend=self.backend, variant=self.variant
+            ) from error
 
     def _given(self, role: str, value: Any, inputs: Mapping[str, Any]) -> Any:
         tensor = self.request.outputs[role]
@@ -143,7 +153,7 @@ class Plan:
                 argument=role,
             )
         if kind.device is not None:
-            if self.catalog.at(kind.device) is not self.target:
+            if not self._at_home(kind.device):
                 raise ContractError(f"out {role} is on {kind.device}, but {self.backend} runs this plan")
             clash = next((name for name, source in inputs.items() if source is value), None)
             if clash:

@@ -124,7 +124,7 @@ def _bind_dtypes(op: Op, types: Mapping[str, ArrayType], given: Mapping[str, Arr
 
 
 def _check_attrs(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
-    attrs = {**op.attributes, **{name: _plain(op, name, value) for name, value in given.items()}}
+    attrs = {**op.attributes, **{name: plain_value(op, name, value) for name, value in given.items()}}
     for name, default in op.attributes.items():
         value = attrs[name]
         numeric = isinstance(default, int | float) and not isinstance(default, bool)
@@ -145,7 +145,8 @@ def _check_attrs(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
     return attrs
 
 
-def _plain(op: Op, name: str, value: Any) -> Any:
+def plain_value(op: Op, name: str, value: Any) -> Any:
+    """An attribute or argument as plain data: NumPy scalars become Python's, tuples become lists."""
     item = getattr(value, "item", None)  # NumPy scalars become Python's
     if item is not None and getattr(value, "ndim", 1) == 0:
         value = item()
@@ -169,7 +170,7 @@ def _check_args(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
             if arg.required:
                 raise wrong(op, f"required argument {name} ({arg.kind}) is missing", name)
             continue
-        value = _plain(op, name, given[name])
+        value = plain_value(op, name, given[name])
         if arg.kind in ("string", "bool"):
             kind = str if arg.kind == "string" else bool
             ok = isinstance(value, kind) and (arg.one_of is None or value in arg.one_of)

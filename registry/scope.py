@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .op import Op, TensorSpec
     from .request import Request, TensorType
 
+MAX_RANK = 64
+"""What NumPy admits."""
+
 FOLD_WIDTH = 65535
 """The most workgroups in one dimension of a grid that WebGPU promises."""
 
@@ -107,12 +110,14 @@ def infer_shape(op: Op, spec: TensorSpec, scope: Mapping[str, Any]) -> tuple[int
         shape = evaluate(spec.shape, extended)
     except EvaluationError as error:
         raise ContractError(f"{op.id}: shape of {spec.role}: {error}", op=op.id) from error
-    if not isinstance(shape, list | tuple) or not all(
-        isinstance(dim, int) and not isinstance(dim, bool) and dim >= 0 for dim in shape
+    if (
+        not isinstance(shape, list | tuple)
+        or len(shape) > MAX_RANK
+        or not all(isinstance(dim, int) and not isinstance(dim, bool) and dim >= 0 for dim in shape)
     ):
         raise ContractError(
-            f"{op.id}: shape of {spec.role} ({spec.shape}) gives {shape!r}; "
-            "needed: a list of integers of at least 0",
+            f"{op.id}: shape of {spec.role} ({spec.shape}) gives {str(shape)[:80]}; "
+            f"needed: a list of at most {MAX_RANK} integers of at least 0",
             op=op.id,
         )
     return tuple(shape)

@@ -46,6 +46,8 @@ def considered(catalog: Catalog, call: Call) -> tuple[str, ...]:
         if not isinstance(call.profile, Mapping):
             raise ContractError(f"profile= is {call.profile!r}; needed: a mapping of backends to devices")
         given = tuple(catalog.known(name) for name in call.profile)
+        if not given:
+            raise ContractError("profile={} describes no device; needed: a mapping of backends to devices")
         missing = [name for name in names or () if name not in given]
         if missing:
             raise ContractError(f"backend={call.backend!r} is asked for, but profile= describes {given}")

@@ -159,6 +159,7 @@ def test_out_mapping_says_what_is_asked(shared: Registry) -> None:
             np.lib.stride_tricks.as_strided(np.empty(4, np.float32), (3, 4), (0, 4)),
             "overlaps itself",
         ),
+        (np.lib.stride_tricks.as_strided(np.zeros(20, np.float32), (3, 4), (4, 4)), "overlaps itself"),
         ((np.empty((3, 4), np.float32),) * 2, "2 arrays for 1 outputs"),
         ([1, 2], "2 arrays for 1 outputs"),
         (7, "Python number"),

@@ -447,3 +447,53 @@ def test_the_device_of_the_tensors_decides(webgpu: Registry, fresh: Registry) ->
     fresh.configure(options={"webgpu": {}})
     decision = fresh.explain("LayerNormalization", X=tensor, Scale=half["Scale"])
     assert decision.chosen is None and "f16Ok(dtypes.T)" in str(decision)
+
+
+def test_a_refresh_leaves_prepared_plans_on_their_device(webgpu: Registry, fresh: Registry) -> None:
+    x, scale = fresh.to_device(X, "webgpu"), fresh.to_device(V, "webgpu")
+    out = fresh.empty(X.shape, "float32", "webgpu")
+    plan = fresh.prepare("LayerNormalization", X=x, Scale=scale)
+    want = plan(X=x, Scale=scale).numpy()
+    fresh.refresh()
+    assert plan(X=x, Scale=scale, out=out) is out
+    np.testing.assert_array_equal(out.numpy(), want)
+    np.testing.assert_array_equal(fresh.run("LayerNormalization", X=x, Scale=scale).numpy(), want)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda r: r.run("LayerNormalization", **LN, inputs={1: X}),
+        lambda r: r.run("LayerNormalization", **LN, attrs={1: 2}),
+        lambda r: r.configure(backends=5),
+        lambda r: r.configure(backends=[[]]),
+        lambda r: r.configure(options=5),
+        lambda r: r.load(5),
+        lambda r: r.empty((2,), 5, "webgpu"),
+        lambda r: r.empty(2, "float32", "webgpu"),
+        lambda r: r.explain("LayerNormalization", **LN, profile={}),
+        lambda r: r.run("LayerNormalization", **LN, epsilon=ENDLESS),
+        lambda r: r.run("LayerNormalization", **LN, out=ENDLESS),
+        lambda r: r.prepare("LayerNormalization", **LN, backend="numpy")(**LN, epsilon=np.array([1.0, 2.0])),
+    ],
+)
+def test_calls_of_the_wrong_kind(fresh: Registry, call: Any) -> None:
+    with pytest.raises(ContractError):
+        call(fresh)
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
+def test_outputs_that_do_not_fit_memory(fresh: Registry) -> None:
+    x = np.broadcast_to(np.float32(1), (10**7, 10**7))
+    with pytest.raises(BackendError, match="does not fit memory"):
+        fresh.run("LayerNormalization", X=x, Scale=np.ones(1, np.float32), backend="numpy")
+
+
+def test_the_largest_epsilon_is_the_same_everywhere(webgpu: Registry) -> None:
+    largest = 3.4028235e38
+    named = {"input": X, "skip": X, "gamma": V, "epsilon": largest}
+    assert webgpu.explain("SkipLayerNormalization", **named, backend="webgpu").chosen is not None
+    assert np.abs(webgpu.run("SkipLayerNormalization", **named, backend="webgpu")).max() < 1e-17

@@ -74,6 +74,14 @@ BREAKAGES: dict[str, tuple[Callable[[str], str], str]] = {
         lambda text: re.sub(r"@workgroup_size\(.*\)", "@workgroup_size(2048)", text),
         "2048",
     ),
+    "deep nesting": (
+        lambda text: text + f"fn deep() -> f32 {{ return {'(' * 3000}1.0{')' * 3000}; }}\n",
+        "nests over 256 brackets",
+    ),
+    "an endless statement": (
+        lambda text: text + f"const LONG: f32 = {'1.0 + ' * 20000}1.0;\n",
+        "one statement has over",
+    ),
     "undefined name": (
         lambda text: text + "// {{ nothing_of_that_name }}\n",
         "nothing_of_that_name",

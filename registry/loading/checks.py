@@ -19,6 +19,7 @@ MAX_BINDINGS = 64
 _DOMAIN = re.compile(r"[a-z][a-z0-9]*(?:\.[A-Za-z][A-Za-z0-9_]*)*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = "a name of letters, digits and _, no digit first"
+_ELEMENT = re.compile(r"\$?\w+|(?:vec[234]|atomic)<\s*\w+\s*>")  # it goes into the shader as it stands
 _STABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
 
 
@@ -211,6 +212,9 @@ def _check_bindings(bindings: Sequence[Binding], path: str) -> None:
         uniform = binding.buffer.type == "uniform"
         if uniform and binding.struct is None:
             _refuse("a uniform without struct", "struct: {name, fields}", where)
+        if binding.element_type is not None and not _ELEMENT.fullmatch(binding.element_type):
+            wanted = "a type such as f32, vec4<f16>, atomic<u32>, or $NAME"
+            _refuse(f"the element type {binding.element_type!r}", wanted, f"{where}.elementType")
         if not uniform and binding.element_type is None:
             _refuse("a storage buffer without elementType", "elementType, or $NAME", where)
         extra = (binding.element_type, binding.length) if uniform else (binding.struct,)

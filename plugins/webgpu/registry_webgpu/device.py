@@ -24,6 +24,8 @@ STAGING_BYTES = 32 * 1024 * 1024
 POOL_BYTES = 256 * 1024 * 1024
 UPLOAD_BYTES = 64 * 1024 * 1024
 PIPELINES = 512
+MAX_NESTING = 256
+MAX_STATEMENT = 8192
 _LINE = re.compile(r"(?:wgsl|[^\s:]+):(\d+):(\d+)")
 
 
@@ -99,6 +101,7 @@ class Device:
             {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
             for index, kind in enumerate(kinds)
         ]
+        _check_size(source)
         module = self._gpu.create_shader_module(code=source, label="wgsl")
         # Explicit layouts: an automatic one drops bindings the shader happens not to use.
         layout = self._gpu.create_bind_group_layout(entries=entries, label=label)
@@ -299,6 +302,22 @@ class Device:
             message = _essence(str(error))
             self._lost = "device is lost" in message.lower() or "device lost" in message.lower()
             raise BackendError(message, backend="webgpu", lost=self._lost) from error
+
+
+def _check_size(source: str) -> None:
+    """Refuses what overruns the compiler's stack, which ends the process: nesting, endless statements."""
+    depth = length = 0
+    for line in source.splitlines():
+        code = line.partition("//")[0]
+        for part in re.findall(r"[(\[]|[)\]]|[;{}]|[^()\[\];{}]+", code):
+            length = 0 if part in ";{}" else length + len(part)
+            depth += (part in "([") - (part in ")]")
+            if depth > MAX_NESTING or length > MAX_STATEMENT:
+                raise BackendError(
+                    f"the source nests over {MAX_NESTING} brackets, or one statement has over "
+                    f"{MAX_STATEMENT} characters",
+                    backend="webgpu",
+                )
 
 
 def _essence(message: str) -> str:

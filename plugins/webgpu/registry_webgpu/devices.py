@@ -24,6 +24,8 @@ class Devices:
         Raises:
             BackendError: no such adapter, it gives no device, or the caller's own is lost.
         """
+        if wanted is not None and not isinstance(wanted, str) and not hasattr(wanted, "create_shader_module"):
+            raise BackendError(f"device is {wanted!r}; needed: a name or a wgpu device", backend="webgpu")
         name = wanted if wanted is None or isinstance(wanted, str) else f"own-{id(wanted):x}"
         with self._lock:
             device = self._open.get(name)
