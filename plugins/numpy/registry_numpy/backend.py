@@ -14,7 +14,15 @@ from registry.hookspecs import Availability, Backend, Claim, Executable, Referen
 from registry.op import Op
 from registry.request import Request
 
-from . import bias_add, blocks, layer_normalization, skip_layer_normalization
+from . import (
+    bias_add,
+    blocks,
+    layer_normalization,
+    rms_normalization,
+    simplified_layer_normalization,
+    skip_layer_normalization,
+    skip_simplified_layer_normalization,
+)
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -29,7 +37,14 @@ class Forms:
 
 KERNELS: Mapping[str, Forms] = {
     module.OP: Forms(module.reference, module.blocked)
-    for module in (bias_add, layer_normalization, skip_layer_normalization)
+    for module in (
+        bias_add,
+        layer_normalization,
+        rms_normalization,
+        simplified_layer_normalization,
+        skip_layer_normalization,
+        skip_simplified_layer_normalization,
+    )
 }
 
 

@@ -1,4 +1,4 @@
-"""Rows added up and normalized, block by block: the fast form that all three ops share."""
+"""Rows added up and normalized, block by block: the fast form that all ops share."""
 
 from __future__ import annotations
 
@@ -57,13 +57,17 @@ def add_and_normalize(
     scale: Array | None = None,
     shift: Array | None = None,
     epsilon: float = 0.0,
+    centre: bool = True,
 ) -> None:
     """Write the sum of the addends, and its layer normalization from ``axis`` to the last axis.
+
+    Without ``centre`` nothing is subtracted: rows are divided by their root mean square, and
+    ``mean`` has to be None.
 
     The first addend has the full shape; other addends, ``scale`` and ``shift`` broadcast to it.
     They share one dtype of float16, bfloat16, float32, float64, in any strides. Outputs that are
     not None are written, in any strides: ``total`` and ``normalized`` of the full shape, ``mean``
-    and ``inverse`` (1 over the standard deviation) float32 with the normalized axes of size 1.
+    and ``inverse`` (1 over the deviation or root mean square) float32 with the normalized axes of size 1.
     Arithmetic is float32, for float64 tensors float64. The bits of a row depend on its values,
     length and dtype alone, not on other rows, strides or threads.
     """
@@ -80,7 +84,7 @@ def add_and_normalize(
     operands = _Operands(tuple(addends), scale, shift, total, normalized, mean, inverse)
     if size <= BLOCK:
         with np.errstate(all="ignore"):
-            _block(operands, length, wide, epsilon)
+            _block(operands, length, wide, epsilon, centre)
         return
     lead, norm, operands = _merged(lead, norm, operands)
     trailing = len(norm)
@@ -88,9 +92,9 @@ def add_and_normalize(
     def step(index: Index) -> None:
         part = operands.map(lambda operand: at(operand, index, trailing))
         if length > LONGEST:
-            _long_row(part, norm, wide, epsilon)
+            _long_row(part, norm, wide, epsilon, centre)
         else:
-            _block(part, length, wide, epsilon)
+            _block(part, length, wide, epsilon, centre)
 
     count = math.prod(lead)
     blocks = -(-size // BLOCK)
@@ -125,7 +129,7 @@ def _merged(
     return lead, norm, operands
 
 
-def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float) -> None:
+def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float, centre: bool) -> None:
     """Sum and normalize rows that fit in scratch memory."""
     total, normalized = part.total, part.normalized
     in_place = total is not None and total.dtype == wide and total.flags.c_contiguous
@@ -137,19 +141,18 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float) ->
 
     rows = summed.reshape(-1, length)
     work = scratch("rows", rows.shape, wide)  # the same memory, unless the sum lives elsewhere
-    mean, spread = _centred(rows, work, epsilon)
+    values, mean, spread = _measured(rows, work, epsilon, centre)
     inverse = 1.0 / np.sqrt(spread)
-    work *= inverse
+    np.multiply(values, inverse, out=work)
     sound = np.isfinite(spread)
     if epsilon < _SMALLEST[wide]:
         sound &= spread > _SMALLEST[wide]
     if np.count_nonzero(sound) < len(sound):
         hard = ~sound[:, 0]
         again = _summed(part.addends, wide, "again", None).reshape(-1, length)[hard].astype(FLOAT64)
-        mean[hard], spread64 = _centred(again, again, epsilon)
+        values, mean64, spread64 = _measured(again, again, epsilon, centre)
         inverse64 = 1.0 / np.sqrt(spread64)
-        inverse[hard] = inverse64
-        work[hard] = again * inverse64
+        mean[hard], inverse[hard], work[hard] = mean64, inverse64, values * inverse64
 
     if part.mean is not None:
         np.copyto(part.mean, mean.reshape(part.mean.shape), casting="same_kind")
@@ -169,7 +172,9 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float) ->
             narrow(target, normalized)
 
 
-def _long_row(row: _Operands, norm: tuple[int, ...], wide: np.dtype[Any], epsilon: float) -> None:
+def _long_row(
+    row: _Operands, norm: tuple[int, ...], wide: np.dtype[Any], epsilon: float, centre: bool
+) -> None:
     """Sum and normalize one row, reading its pieces again for every step, statistics in float64."""
     pieces = split(norm, BLOCK)
     length = math.prod(norm)
@@ -183,8 +188,10 @@ def _long_row(row: _Operands, norm: tuple[int, ...], wide: np.dtype[Any], epsilo
             np.copyto(at(row.total, piece, 0), values(piece), casting="unsafe")
     if row.normalized is None and row.mean is None and row.inverse is None:
         return
-    mean = sum(values(piece).sum() for piece in pieces) / length
-    left = sum((values(piece) - mean).sum() for piece in pieces) / length
+    mean = left = 0.0
+    if centre:
+        mean = sum(values(piece).sum() for piece in pieces) / length
+        left = sum((values(piece) - mean).sum() for piece in pieces) / length
     variance = sum(np.square(values(piece) - mean - left).sum() for piece in pieces) / length
     inverse = 1.0 / np.sqrt(variance + epsilon)
     if row.mean is not None:
@@ -226,13 +233,17 @@ def _widened(operand: Array, wide: np.dtype[Any], slot: str) -> Array:
     return out
 
 
-def _centred(rows: Array, out: Array, epsilon: float) -> tuple[Array, Array]:
-    """Mean and variance + epsilon, [n, 1] each, of rows [n, length]; ``out`` gets rows - mean.
+def _measured(rows: Array, out: Array, epsilon: float, centre: bool) -> tuple[Array, Array, Array]:
+    """What is to be scaled, its mean and its mean square + epsilon, for rows [n, length].
 
-    ``out`` may be ``rows``. A rounded mean leaves a rest in every element. Where that rest shows
-    beside the spread (a mean of 10000, a spread of 0.001), the row is centred once more and
-    measured again. The decision is each row's own.
+    The last two are [n, 1]. Without ``centre`` the rows themselves are to be scaled and the mean
+    counts as 0; with it, ``out`` gets rows - mean, and may be ``rows``. A rounded mean leaves a
+    rest in every element. Where that rest shows beside the spread (a mean of 10000, a spread of
+    0.001), the row is centred once more and measured again. The decision is each row's own.
     """
+    if not centre:
+        spread = _mean_squares(rows)
+        return rows, np.zeros_like(spread), spread + epsilon
     mean = _means(rows)
     np.subtract(rows, mean, out=out)
     left = _means(out)
@@ -244,7 +255,7 @@ def _centred(rows: Array, out: Array, epsilon: float) -> tuple[Array, Array]:
         out -= left
         mean += left
         spread = np.where(rough, _mean_squares(out) + epsilon, spread)
-    return mean, spread
+    return out, mean, spread
 
 
 def _means(rows: Array) -> Array:

@@ -39,23 +39,39 @@ def normalized(
     Formula: ONNX operator LayerNormalization (stages one and two).
     """
     axes = tuple(range(first_axis, values.ndim))
+    with np.errstate(all="ignore"):
+        mean = values.mean(axes, keepdims=True)
+        # Float64 rounds the mean as well; for float64 tensors that shows, so centre once more.
+        rest = (values - mean).mean(axes, keepdims=True)
+        output, inverse = _scaled((values - mean) - rest, axes, scale, shift, epsilon)
+        mean = np.where(np.isfinite(rest), mean + rest, mean)
+        size = np.abs(values).max(axes, keepdims=True)
+        return output, Expected(mean, size, np.zeros(())), inverse
+
+
+def simplified(values: Array, first_axis: int, scale: Array, epsilon: float) -> tuple[Expected, Expected]:
+    """Division by the root mean square instead: like :func:`normalized` with a mean and shift of 0.
+
+    Returns the normalized values and 1 / sqrt(mean(values**2) + epsilon).
+
+    Formula: ONNX operator RMSNormalization (stages one and two).
+    """
+    with np.errstate(all="ignore"):
+        return _scaled(values, tuple(range(first_axis, values.ndim)), scale, None, epsilon)
+
+
+def _scaled(
+    centred: Array, axes: tuple[int, ...], scale: Array, shift: Array | None, epsilon: float
+) -> tuple[Expected, Expected]:
     gamma = scale.astype(np.float64)
     beta = np.zeros(()) if shift is None else shift.astype(np.float64)
     # The half types are judged by their own steps, which need no floor.
     largest = np.max(np.abs(gamma), initial=1.0, where=np.isfinite(gamma))
     floor = np.asarray(largest if scale.dtype in (np.float32, np.float64) else 0.0)
-    none = np.zeros(())
-    with np.errstate(all="ignore"):
-        mean = values.mean(axes, keepdims=True)
-        # Float64 rounds the mean as well; for float64 tensors that shows, so centre once more.
-        rest = (values - mean).mean(axes, keepdims=True)
-        centred = (values - mean) - rest
-        variance = (centred * centred).mean(axes, keepdims=True)
-        inverse = 1.0 / np.sqrt(variance + float(np.float32(epsilon)))
-        scaled = centred * inverse * gamma
-        mean = np.where(np.isfinite(rest), mean + rest, mean)
-        return (
-            Expected(scaled + beta, np.abs(scaled) + np.abs(beta), floor),
-            Expected(mean, np.abs(values).max(axes, keepdims=True), none),
-            Expected(inverse, np.abs(inverse), none),
-        )
+    square = (centred * centred).mean(axes, keepdims=True)
+    inverse = 1.0 / np.sqrt(square + float(np.float32(epsilon)))
+    scaled = centred * inverse * gamma
+    return (
+        Expected(scaled + beta, np.abs(scaled) + np.abs(beta), floor),
+        Expected(inverse, np.abs(inverse), np.zeros(())),
+    )
