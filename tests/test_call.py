@@ -97,8 +97,11 @@ def test_op_names(shared: Registry) -> None:
         assert shared.op(name).id == "com.microsoft::BiasAdd"
     assert shared.ops() == (
         "ai.onnx::LayerNormalization",
+        "ai.onnx::RMSNormalization",
+        "ai.onnx::SimplifiedLayerNormalization",
         "com.microsoft::BiasAdd",
         "com.microsoft::SkipLayerNormalization",
+        "com.microsoft::SkipSimplifiedLayerNormalization",
     )
 
 

@@ -238,7 +238,7 @@ def test_what_two_plugins_bring(tmp_path: Path) -> None:
         registry_with(missing).backends()
     again = plugin(registry_manifests=registry_manifests.registry_manifests)
     with pytest.warns(RegistryWarning, match="another plugin has brought"):
-        assert len(registry_with(again).ops()) == 3
+        assert len(registry_with(again).ops()) == 6
 
 
 def test_a_manifest_in_the_wrong_place(tmp_path: Path) -> None:
