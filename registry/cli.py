@@ -361,8 +361,8 @@ def compare(as_json: bool, **options: Any) -> None:
     else:
         console.print(Text(report.request, style="bold"))
         console.print(comparison_table(report))
-        for backend, variant, reason in report.skipped:
-            console.print(Text(f"skipped: {backend} {variant}: {reason}", style="dim"))
+        for line in report.skipped_lines():
+            console.print(Text(line, style="dim"))
     if not report.ok:
         sys.exit(1)
 

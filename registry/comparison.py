@@ -83,9 +83,19 @@ class Report:
         """The rows for printing."""
         return [_cells(row) for row in self.rows]
 
+    def skipped_lines(self) -> list[str]:
+        """A line for each backend and reason: the first variant, and how many more were skipped for it."""
+        runs: dict[tuple[str, str], list[str]] = {}
+        for backend, variant, reason in self.skipped:
+            runs.setdefault((backend, reason), []).append(variant)
+        return [
+            f"skipped: {backend} {first}{f' and {len(others)} more' if others else ''}: {reason}"
+            for (backend, reason), (first, *others) in runs.items()
+        ]
+
     def __str__(self) -> str:
         lines = lay_out(HEADER, self.table())
-        skipped = [f"  skipped: {backend} {variant}: {reason}" for backend, variant, reason in self.skipped]
+        skipped = [f"  {line}" for line in self.skipped_lines()]
         return "\n".join([f"{self.request}\n  against {self.against}", *lines, *skipped])
 
 

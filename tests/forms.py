@@ -72,10 +72,10 @@ def _skip_layer_normalization() -> Iterator[Form]:
         (False, True),
         (False, True),
         (False, True),
-        ((), ("mean", "inv_std_var")),
+        ((), ("mean",), ("inv_std_var",), ("mean", "inv_std_var")),
     ):
         outputs = ("output", *stats, *(("input_skip_bias_sum",) if residual else ()))
-        name = f"{kind}{' beta' * beta}{' bias' * bias}{' residual' * residual}{' stats' * bool(stats)}"
+        name = " ".join((kind, *("beta",) * beta, *("bias",) * bias, *outputs[1:]))
         yield Form(name, shapes(beta, bias, kind), outputs)
 
 

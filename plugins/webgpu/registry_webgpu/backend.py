@@ -67,6 +67,8 @@ class WebGPUBackend(Backend):
     def claims(self, op: Op) -> Sequence[Claim | Refusal]:
         """Every variant of the manifest, under its own conditions and the device's limits."""
         rows: list[Claim | Refusal] = []
+        names = {item.template for variant in op.manifest.variants for item in variant.passes}
+        there = {name for name in names if template_text(op, name) is not None}
         for variant in op.manifest.variants:
             identity = variant.id or ""
             shaders = [item.template for item in variant.passes]
@@ -74,7 +76,7 @@ class WebGPUBackend(Backend):
             if foreign:
                 rows.append(Refusal("shaders are WGSL", foreign[0], "*.wgsl or *.wgsl.jinja", identity))
                 continue
-            missing = [shader for shader in shaders if template_text(op, shader) is None]
+            missing = [shader for shader in shaders if shader not in there]
             if missing:
                 beside = "the template beside the manifest, or one of this backend's"
                 rows.append(Refusal("its template is there", missing[0], beside, identity))
