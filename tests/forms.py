@@ -110,6 +110,22 @@ def _layer_normalization() -> Iterator[Form]:
         yield Form(name, shapes(axis, affine, bias), ("Y", *stats), (("axis", axis),))
 
 
+def _simplified(source: Iterator[Form], renamed: dict[str, str], outputs: dict[str, str]) -> Iterator[Form]:
+    """The forms of a layer normalisation whose tensors its simplified relative has, by its names."""
+
+    def shapes(form: Form) -> Callable[[int, int], Shapes | None]:
+        def at(rows: int, hidden: int) -> Shapes | None:
+            found = form.shapes(rows, hidden)
+            return found and {renamed.get(role, role): shape for role, shape in found.items()}
+
+        return at
+
+    for form in source:
+        tensors = form.shapes(6, 8) or {}
+        if not {"beta", "B"} & tensors.keys() and set(form.outputs) <= outputs.keys():
+            yield Form(form.name, shapes(form), tuple(outputs[role] for role in form.outputs), form.attrs)
+
+
 def _bias_add() -> Iterator[Form]:
     def shapes(rows: int, hidden: int) -> Shapes | None:
         full = (1, rows, hidden) if rows % 3 else (3, rows // 3, hidden)
@@ -122,6 +138,17 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "com.microsoft::SkipLayerNormalization": tuple(_skip_layer_normalization()),
     "ai.onnx::LayerNormalization": tuple(_layer_normalization()),
     "com.microsoft::BiasAdd": tuple(_bias_add()),
+    "com.microsoft::SkipSimplifiedLayerNormalization": tuple(
+        _simplified(
+            _skip_layer_normalization(),
+            {},
+            {role: role for role in ("output", "mean", "inv_std_var", "input_skip_bias_sum")},
+        )
+    ),
+    "ai.onnx::SimplifiedLayerNormalization": tuple(
+        _simplified(_layer_normalization(), {"Scale": "scale"}, {"Y": "Y", "InvStdDev": "inv_std_var"})
+    ),
+    "ai.onnx::RMSNormalization": tuple(_simplified(_layer_normalization(), {"Scale": "scale"}, {"Y": "Y"})),
 }
 
 
