@@ -11,6 +11,7 @@ import pytest
 from forms import FORMS, HIDDEN, MANY_ROWS, ROWS, Form, check
 
 from registry import Registry
+from registry.dtypes import numpy_dtype
 from registry.package import Handle
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -169,6 +170,16 @@ def test_every_call(webgpu: Registry, op: str, dtype: str) -> None:
                 check(webgpu, op, troubled(call), "webgpu")
                 ran += 1
     assert ran >= len(FORMS[op])
+
+
+def test_every_bfloat16(webgpu: Registry) -> None:
+    """Each of the 65,536 numbers is read and written as itself, and sums round to the nearest."""
+    every = np.arange(65536, dtype=np.uint16).view(numpy_dtype("bfloat16"))
+    x = every.reshape(1, 256, 256)
+    bias = np.zeros(256, x.dtype)
+    for skip in (np.zeros_like(x), np.random.default_rng(0).permutation(every).reshape(x.shape)):
+        with np.errstate(invalid="ignore"):  # the reference meets signalling NaN
+            check(webgpu, "BiasAdd", {"inputs": {"X": x, "bias": bias, "skip": skip}}, "webgpu", "bf16")
 
 
 @named(PUBLISHED)
