@@ -10,8 +10,12 @@ say() { printf '%s\n' "$*" >&2; }
 may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; }
 
 install() {
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq >/dev/null && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    log=$(mktemp)
+    (
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"
+    ) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+    rm -f "$log"
 }
 
 has_vulkan() {
