@@ -6,7 +6,6 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from rich.text import Text
 
 import registry
 
+from .cli_call import call_options, json_option, read_call
 from .errors import ContractError, RegistryError
-from .inputs import read_settings, read_tensors
-from .op import Op
 from .tables import comparison_table, decision_table, make_console, table
 
 console = make_console()
@@ -47,96 +45,6 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any, 
     make_console(stderr=True).print(Text(f"warning: {message}"), soft_wrap=True)
 
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def _call(data: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The options of every command that takes a call."""
-    options = [
-        click.argument("op"),
-        click.argument("tensors", nargs=-1, metavar="[NAME=FILE.npy|NAME=SHAPE[:DTYPE]]..."),
-        click.option(
-            "--from",
-            "files",
-            multiple=True,
-            metavar="FILE.npz",
-            help="Take tensors by name from an archive.",
-        ),
-        click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set an attribute."),
-        click.option("--outputs", help="Outputs, separated by commas."),
-        click.option("--backend", help="A backend, or several separated by commas, in order."),
-        click.option("--variant", help="Pin one variant."),
-        click.option("--device", help="name, name:0 or name:part of the adapter's name."),
-        click.option(
-            "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of drawn tensors."
-        ),
-        _json,
-    ]
-    if not data:
-        options.insert(
-            -1,
-            click.option(
-                "--profile",
-                type=click.Path(exists=True, dir_okay=False),
-                help="JSON file of devices by backend, in place of this machine's.",
-            ),
-        )
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-def _arguments(
-    data: bool,
-    op: str,
-    tensors: tuple[str, ...],
-    files: tuple[str, ...],
-    settings: tuple[str, ...],
-    outputs: str | None,
-    backend: str | None,
-    variant: str | None,
-    device: str | None,
-    seed: int,
-    profile: str | None = None,
-) -> tuple[Op, dict[str, Any]]:
-    target = registry.load(op).op if Path(op).is_dir() else registry.op(op)
-    given = read_settings(target, settings)
-    named: dict[str, Any] = {
-        **{name: value for name, value in given.items() if name in target.scalars},
-        "attrs": {name: value for name, value in given.items() if name not in target.scalars},
-        "inputs": read_tensors(target, tensors, files, seed, data),
-        "variant": variant,
-        "device": device,
-    }
-    if outputs is not None:
-        named["outputs"] = _names(outputs)
-    if backend is not None:
-        named["backend"] = _names(backend)
-    if profile is not None:
-        named["profile"] = _read_profile(profile)
-    return target, named
-
-
-def _names(text: str) -> str | list[str]:
-    """One name, or several separated by commas."""
-    names = [name.strip() for name in text.split(",")]
-    return names if len(names) > 1 else names[0]
-
-
-def _read_profile(file: str) -> dict[str, Any]:
-    try:
-        profile = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ContractError(f"{file}: cannot be read as JSON ({error})") from error
-    if not isinstance(profile, dict):
-        raise ContractError(f"{file}: needed: a JSON object of devices by backend")
-    return profile
-
-
 def _print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=_plain))
 
@@ -148,7 +56,7 @@ def _plain(value: Any) -> Any:
 
 
 @main.command()
-@_json
+@json_option
 def ops(as_json: bool) -> None:
     """List the operators."""
     every = [registry.op(name) for name in registry.ops()]
@@ -169,7 +77,7 @@ def ops(as_json: bool) -> None:
 
 @main.command()
 @click.argument("name")
-@_json
+@json_option
 def op(name: str, as_json: bool) -> None:
     """Show an operator: its contract and its variants. NAME is an op or a package folder."""
     import msgspec
@@ -223,7 +131,7 @@ def op(name: str, as_json: bool) -> None:
 
 
 @main.command()
-@_json
+@json_option
 def backends(as_json: bool) -> None:
     """Doctor: which backends can run here, on which device, and what is missing."""
     found = registry.backends()
@@ -266,11 +174,11 @@ def backends(as_json: bool) -> None:
 
 
 @main.command()
-@_call(data=True)
+@call_options(data=True)
 @click.option("--save", metavar="FILE.npz", help="Write the outputs to an archive.")
 def run(as_json: bool, save: str | None, **options: Any) -> None:
     """Run an operator and show what came out."""
-    op, named = _arguments(True, **options)
+    op, named = read_call(True, **options)
     result = registry.run(op, **named)
     plan = registry.last()
     assert plan is not None
@@ -313,10 +221,10 @@ def _facts(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 
 @main.command()
-@_call(data=False)
+@call_options(data=False)
 def explain(as_json: bool, **options: Any) -> None:
     """Say which candidate would run, and why the others would not."""
-    op, named = _arguments(False, **options)
+    op, named = read_call(False, **options)
     decision = registry.explain(op, **named)
     if as_json:
         _print_json(decision.as_dict())
@@ -327,10 +235,10 @@ def explain(as_json: bool, **options: Any) -> None:
 
 
 @main.command()
-@_call(data=False)
+@call_options(data=False)
 def render(as_json: bool, **options: Any) -> None:
     """Print the source that would run."""
-    op, named = _arguments(False, **options)
+    op, named = read_call(False, **options)
     passes = registry.render(op, **named)
     if as_json:
         _print_json([{name: _thaw(getattr(p, name)) for name in p.__dataclass_fields__} for p in passes])
@@ -351,10 +259,10 @@ def _thaw(value: Any) -> Any:
 
 
 @main.command()
-@_call(data=True)
+@call_options(data=True)
 def compare(as_json: bool, **options: Any) -> None:
     """Run every eligible backend and variant and judge each against the float64 reference."""
-    op, named = _arguments(True, **options)
+    op, named = read_call(True, **options)
     report = registry.compare(op, **named)
     if as_json:
         _print_json(report.as_dict())

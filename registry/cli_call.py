@@ -1,0 +1,112 @@
+"""The arguments of commands that take a call: what ``run``, ``explain``, ``render`` and ``compare`` share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+import registry
+
+from .errors import ContractError
+from .inputs import read_settings, read_tensors
+from .op import Op
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def call_options(data: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of every command that takes a call."""
+    options = [
+        click.argument("op"),
+        click.argument("tensors", nargs=-1, metavar="[NAME=FILE.npy|NAME=SHAPE[:DTYPE]]..."),
+        click.option(
+            "--from",
+            "files",
+            multiple=True,
+            metavar="FILE.npz",
+            help="Take tensors by name from an archive.",
+        ),
+        click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set an attribute."),
+        click.option("--outputs", help="Outputs, separated by commas."),
+        click.option("--backend", help="A backend, or several separated by commas, in order."),
+        click.option("--variant", help="Pin one variant."),
+        click.option("--device", help="name, name:0 or name:part of the adapter's name."),
+        click.option(
+            "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of drawn tensors."
+        ),
+        json_option,
+    ]
+    if not data:
+        options.insert(
+            -1,
+            click.option(
+                "--profile",
+                type=click.Path(exists=True, dir_okay=False),
+                help="JSON file of devices by backend, in place of this machine's.",
+            ),
+        )
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def read_call(
+    data: bool,
+    op: str,
+    tensors: tuple[str, ...],
+    files: tuple[str, ...],
+    settings: tuple[str, ...],
+    outputs: str | None,
+    backend: str | None,
+    variant: str | None,
+    device: str | None,
+    seed: int,
+    profile: str | None = None,
+) -> tuple[Op, dict[str, Any]]:
+    """The op and the keyword arguments of a call, from what the command line gave.
+
+    ``op`` is a name or a package folder; ``data`` draws tensors where only their shapes are given.
+
+    Raises:
+        ContractError, PackageError: a file, a name or a value is wrong.
+    """
+    target = registry.load(op).op if Path(op).is_dir() else registry.op(op)
+    given = read_settings(target, settings)
+    named: dict[str, Any] = {
+        **{name: value for name, value in given.items() if name in target.scalars},
+        "attrs": {name: value for name, value in given.items() if name not in target.scalars},
+        "inputs": read_tensors(target, tensors, files, seed, data),
+        "variant": variant,
+        "device": device,
+    }
+    if outputs is not None:
+        named["outputs"] = _names(outputs)
+    if backend is not None:
+        named["backend"] = _names(backend)
+    if profile is not None:
+        named["profile"] = _read_profile(profile)
+    return target, named
+
+
+def _names(text: str) -> str | list[str]:
+    """One name, or several separated by commas."""
+    names = [name.strip() for name in text.split(",")]
+    return names if len(names) > 1 else names[0]
+
+
+def _read_profile(file: str) -> dict[str, Any]:
+    try:
+        profile = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ContractError(f"{file}: cannot be read as JSON ({error})") from error
+    if not isinstance(profile, dict):
+        raise ContractError(f"{file}: needed: a JSON object of devices by backend")
+    return profile
