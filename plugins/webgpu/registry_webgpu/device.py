@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from registry.errors import BackendError
 
 from .adapter import Found
+from .compiler import check_size, essence, with_line
 from .transfers import Array, Piece, padded, pieces, staged, words
 
 T = TypeVar("T")
@@ -24,9 +24,6 @@ STAGING_BYTES = 32 * 1024 * 1024
 POOL_BYTES = 256 * 1024 * 1024
 UPLOAD_BYTES = 64 * 1024 * 1024
 PIPELINES = 512
-MAX_NESTING = 256
-MAX_STATEMENT = 8192
-_LINE = re.compile(r"(?:wgsl|[^\s:]+):(\d+):(\d+)")
 
 
 class Device:
@@ -84,7 +81,7 @@ class Device:
                 if error.lost:
                     raise
                 # Only texts are kept: an exception would keep its callers' arrays alive.
-                message, line = self._broken[key] = _with_line(error.message, source)
+                message, line = self._broken[key] = with_line(error.message, source)
                 if len(self._broken) > PIPELINES:
                     self._broken.popitem(last=False)
                 raise BackendError(message, backend="webgpu", line=line) from error.__cause__
@@ -101,7 +98,7 @@ class Device:
             {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
             for index, kind in enumerate(kinds)
         ]
-        _check_size(source)
+        check_size(source)
         module = self._gpu.create_shader_module(code=source, label="wgsl")
         # Explicit layouts: an automatic one drops bindings the shader happens not to use.
         layout = self._gpu.create_bind_group_layout(entries=entries, label=label)
@@ -299,43 +296,6 @@ class Device:
         try:
             return call()
         except wgpu.GPUError as error:
-            message = _essence(str(error))
+            message = essence(str(error))
             self._lost = "device is lost" in message.lower() or "device lost" in message.lower()
             raise BackendError(message, backend="webgpu", lost=self._lost) from error
-
-
-def _check_size(source: str) -> None:
-    """Refuses what overruns the compiler's stack, which ends the process: nesting, endless statements."""
-    depth = length = 0
-    for line in source.splitlines():
-        code = line.partition("//")[0]
-        for part in re.findall(r"[(\[]|[)\]]|[;{}]|[^()\[\];{}]+", code):
-            length = 0 if part in ";{}" else length + len(part)
-            depth += (part in "([") - (part in ")]")
-            if depth > MAX_NESTING or length > MAX_STATEMENT:
-                raise BackendError(
-                    f"the source nests over {MAX_NESTING} brackets, or one statement has over "
-                    f"{MAX_STATEMENT} characters",
-                    backend="webgpu",
-                )
-
-
-def _essence(message: str) -> str:
-    """wgpu's message without its preamble, which names the C function and not the cause."""
-    lines = [line.strip() for line in message.strip().splitlines()]
-    drop = ("Validation Error", "Caused by:", "")
-    while lines and (lines[0] in drop or lines[0].startswith("In wgpu")):
-        lines.pop(0)
-    kept = message.strip().splitlines()[-len(lines) :] if lines else [message.strip()]
-    return "\n".join(line.rstrip() for line in kept).strip()
-
-
-def _with_line(message: str, source: str) -> tuple[str, int | None]:
-    """The compiler's message with the source line it points at, and that line's number."""
-    match = _LINE.search(message)
-    if match is None:
-        return message, None
-    line = int(match.group(1))
-    lines = source.splitlines()
-    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return f"WGSL line {line}: `{text}`\n{message}", line
