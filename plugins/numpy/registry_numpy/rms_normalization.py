@@ -1,8 +1,9 @@
-"""ai.onnx::RMSNormalization: a tensor divided by its root mean square over ``axis`` to the last.
+"""RMSNormalization: Y = X / sqrt(mean(X * X) + epsilon) * scale, over the dimensions from ``axis`` on.
 
-    Y = X / sqrt(mean(X**2) + epsilon) * scale
+The formula, the tensors' names and the defaults are those of SimplifiedLayerNormalization, without its
+statistics.
 
-scale broadcasts to X. Formula: ONNX, operator RMSNormalization (opset 23).
+https://onnx.ai/onnx/operators/onnx__RMSNormalization.html
 """
 
 from __future__ import annotations
@@ -14,31 +15,14 @@ import numpy.typing as npt
 
 from registry.accuracy import Expected
 
-from .normalize import add_and_normalize
-from .reference import added, simplified
+from . import simplified_layer_normalization
+from .simplified_layer_normalization import blocked
 
-Array = npt.NDArray[Any]
+__all__ = ["OP", "blocked", "reference"]
 
 OP = "ai.onnx::RMSNormalization"
-AXIS = -1
-EPSILON = 1e-5
 
 
-def reference(tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> dict[str, Expected]:
+def reference(tensors: Mapping[str, npt.NDArray[Any]], attrs: Mapping[str, Any]) -> dict[str, Expected]:
     """The float64 answer Y, by ONNX names."""
-    values = added(tensors["X"]).value
-    axis = attrs.get("axis", AXIS) % values.ndim
-    output, _ = simplified(values, axis, tensors["scale"], attrs.get("epsilon", EPSILON))
-    return {"Y": output}
-
-
-def blocked(tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping[str, Array]) -> None:
-    """Compute Y into ``out["Y"]``, in cache-sized blocks of rows."""
-    add_and_normalize(
-        [tensors["X"]],
-        attrs.get("axis", AXIS),
-        normalized=out.get("Y"),
-        scale=tensors["scale"],
-        epsilon=attrs.get("epsilon", EPSILON),
-        centre=False,
-    )
+    return {"Y": simplified_layer_normalization.reference(tensors, attrs)["Y"]}
