@@ -234,6 +234,8 @@ def test_an_untouched_output_fails() -> None:
     """A kernel that does not write must not pass because its memory happens to hold the right numbers."""
     report = with_stranger(lambda inputs, outputs: None).compare("LayerNormalization", **LN)
     assert not rows(report, "stranger")[0].ok
+    zeros = with_stranger(lambda inputs, outputs: None).compare("LayerNormalization", X=X * 0, Scale=V)
+    assert not rows(zeros, "stranger")[0].ok  # nor because fresh memory is often zero
 
 
 def test_one_wrong_output_among_several() -> None:
