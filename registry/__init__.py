@@ -39,6 +39,7 @@ last = _shared.last
 load = _shared.load
 op = _shared.op
 ops = _shared.ops
+peak_memory = _shared.peak_memory
 prepare = _shared.prepare
 refresh = _shared.refresh
 render = _shared.render
@@ -76,6 +77,7 @@ __all__ = [
     "load",
     "op",
     "ops",
+    "peak_memory",
     "prepare",
     "refresh",
     "render",

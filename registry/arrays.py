@@ -185,8 +185,10 @@ def _known_name(dtype: np.dtype[Any]) -> str | None:
 def _describe_pair(value: Any, name: str) -> ArrayType:
     shape, dtype = value
     if not all(isinstance(dim, int | np.integer) and not isinstance(dim, bool) and dim >= 0 for dim in shape):
-        raise _no(name, f"shape {tuple(shape)}", "dimensions are integers of at least 0")
-    return ArrayType("pair", tuple(int(dim) for dim in shape), dtype_name(dtype, name))
+        needed = "dimensions are integers of at least 0 (or names, for infer alone)"
+        raise _no(name, f"shape {tuple(shape)}", needed)
+    dims = tuple(dim if isinstance(dim, int) else int(dim) for dim in shape)  # an int may carry a name
+    return ArrayType("pair", dims, dtype_name(dtype, name))
 
 
 def _describe_torch(value: Any, name: str) -> ArrayType:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .op import Op
     from .package import Handle
     from .request import Request
+    from .symbols import Shape
 
 
 class Registry:
@@ -147,10 +148,45 @@ class Registry:
         here = availability(self.catalog, row.backend, call, request)
         return self.catalog.backend(row.backend).render(request, row.claim, here)
 
-    def infer(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-        """The shape and dtype of each output asked for, without data and without a device."""
-        request = self._bind(parse_call(self.op(op), tensors, named))
-        return {role: (request.outputs[role].shape, request.outputs[role].dtype) for role in request.asked}
+    def infer(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, tuple[Shape, str]]:
+        """The shape and dtype of each output asked for, without data and without a device.
+
+        Dimensions may have names: ``X=(("batch", "seq", 768), "float32")``. A name is a size of at least 2
+        that differs from every other name and number of the call; it comes back in the outputs' shapes.
+
+        Raises:
+            ContractError: the call breaks the contract, or an output's dimension is computed from names.
+        """
+        from .symbols import infer
+
+        return infer(self._bind, parse_call(self.op(op), tensors, named))
+
+    def peak_memory(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, int | None]:
+        """The most bytes of scratch a run holds, by backend: inputs and outputs are not counted, nor their
+        copies on a device.
+
+        Each backend that accepts the call is there, with the variant it would run; None where a backend
+        cannot say. Arguments as ``explain``.
+
+        Raises:
+            NoPlanError: no candidate accepts the request.
+        """
+        from .decide import Policy
+        from .selection import availability, choose
+
+        call = parse_call(self.op(op), tensors, named)
+        request = self._bind(call)
+        decision = choose(self.catalog, call, request, Policy(exhaustive=True))
+        decision.require()
+        found: dict[str, int | None] = {}
+        for row in decision.eligible:
+            if row.backend not in found and row.claim is not None:
+                backend, here = (
+                    self.catalog.backend(row.backend),
+                    availability(self.catalog, row.backend, call, request),
+                )
+                found[row.backend] = 0 if request.empty else backend.scratch_bytes(request, row.claim, here)
+        return found
 
     def compare(self, op: str | Op, /, *tensors: Any, **named: Any) -> Report:
         """Runs every eligible backend and variant and judges each against the float64 reference.

@@ -118,10 +118,6 @@ class RenderedPass:
 class Executable(Protocol):
     """What a backend prepares: ready to run one request again and again, from several threads."""
 
-    @property
-    def scratch_bytes(self) -> int:
-        """Bytes of device or host memory allocated per run beyond inputs and outputs."""
-
     def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Fills ``outputs`` from ``inputs``, both keyed by role.
 
@@ -173,6 +169,13 @@ class Backend:
     def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
         """The source text of every pass, without touching a device. Empty for a backend without source."""
         return ()
+
+    def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int | None:
+        """The most bytes a run of the claim holds beyond its inputs and outputs, without touching a device.
+
+        Copies of inputs and outputs on a device count as them. None: the backend cannot say.
+        """
+        return None
 
     def owns(self, array: object) -> bool:
         """Whether the array is a tensor of this backend."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .dispatch import Registry
     from .hookspecs import RenderedPass
     from .plan import Plan
+    from .symbols import Shape
 
 TEMPLATE_SUFFIXES = (".wgsl", ".wgsl.jinja")
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -54,9 +55,13 @@ class Handle:
         """See ``Registry.render``."""
         return self._registry.render(self.op, *tensors, **named)
 
-    def infer(self, /, *tensors: Any, **named: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    def infer(self, /, *tensors: Any, **named: Any) -> dict[str, tuple[Shape, str]]:
         """See ``Registry.infer``."""
         return self._registry.infer(self.op, *tensors, **named)
+
+    def peak_memory(self, /, *tensors: Any, **named: Any) -> dict[str, int | None]:
+        """See ``Registry.peak_memory``."""
+        return self._registry.peak_memory(self.op, *tensors, **named)
 
     def compare(self, /, *tensors: Any, **named: Any) -> Report:
         """See ``Registry.compare``."""

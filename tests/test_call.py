@@ -12,6 +12,7 @@ from registry import ContractError, Registry
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 V = np.ones(4, np.float32)
 SLN = "SkipLayerNormalization"
+LN = "LayerNormalization"
 
 
 def numpy_run(reg: Registry, op: str, *tensors: Any, **named: Any) -> Any:
@@ -210,3 +211,39 @@ def test_infer_needs_no_data(shared: Registry) -> None:
     ) == {"mean": ((2, 3, 1), "float32")}
     with pytest.raises(ContractError, match="needs an array"):
         shared.run(SLN, ((2, 3, 4), "float16"), ((3, 4), "float16"), ((4,), "float16"))
+
+
+def test_infer_with_names(shared: Registry) -> None:
+    got = shared.infer(
+        SLN,
+        (("batch", "seq", "hidden"), "float16"),
+        (("seq", "hidden"), "float16"),
+        (("hidden",), "float16"),
+        outputs=["output", "mean"],
+    )
+    assert got == {
+        "output": (("batch", "seq", "hidden"), "float16"),
+        "mean": (("batch", "seq", 1), "float32"),
+    }
+    pairs = {"X": (("n", 4, "h"), "float32"), "Scale": ((4, "h"), "float32")}
+    assert shared.infer(LN, **pairs, axis=1, outputs="Mean") == {"Mean": (("n", 1, 1), "float32")}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ({"X": (("n", "h"), "float32"), "Scale": ((768,), "float32")}, r"shape \[768\] \(X has \[n, h\]\)"),
+        ({"X": (("n", "h"), "float32"), "Scale": (("k",), "float32")}, r"shape \[k\] \(X has \[n, h\]\)"),
+        ({"X": (("n", -1), "float32"), "Scale": ((1,), "float32")}, "integers of at least 0"),
+        ({"X": (("n", [3]), "float32"), "Scale": ((1,), "float32")}, "integers of at least 0"),
+    ],
+)
+def test_infer_names_what_cannot_be(shared: Registry, pairs: dict[str, Any], message: str) -> None:
+    """A name equals itself alone, and errors speak of names and not of the sizes that stand for them."""
+    with pytest.raises(ContractError, match=message):
+        shared.infer(LN, **pairs)
+
+
+def test_names_are_for_infer_alone(shared: Registry) -> None:
+    with pytest.raises(ContractError, match="names, for infer alone"):
+        shared.explain(LN, X=(("n", 4), "float32"), Scale=((4,), "float32"))

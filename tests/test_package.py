@@ -626,6 +626,8 @@ def test_the_shape_of_the_manifest_wins(webgpu: Registry, tmp_path: Path) -> Non
     np.testing.assert_array_equal(handle(x, times=0), x.reshape(-1))
     with pytest.raises(ContractError, match=r"shape \[2, 3\]; needed: \[6\]"):
         handle(x, times=0, out=np.empty((2, 3), np.float32))
+    with pytest.raises(ContractError, match="dimension of Y is computed from names"):
+        handle.infer((("n", 3), "float32"), times=0)
 
 
 @pytest.mark.parametrize("shape", ["[-1]", "[1.5]", "shapes.x[9]", '["a"]', "7"])

@@ -16,6 +16,8 @@ Array = npt.NDArray[Any]
 
 BLOCK = 1 << 18  # elements of a block: 1 MiB of float32 stays in cache, and outlasts a thread switch
 LONGEST = 1 << 20  # elements of a row beyond which it is read in pieces instead of held
+SCRATCH_BYTES = 36  # held for an element of a block, at most: sum, widened operand, rounding, float64 rows
+OVERHEAD_BYTES = 1 << 14  # what belongs to a block and not to its elements
 CHUNK = 1024  # elements summed by one dot product; the sums of the chunks are added pairwise
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -96,11 +98,29 @@ def add_and_normalize(
         else:
             _block(part, length, wide, epsilon, centre)
 
-    count = math.prod(lead)
+    rows = _rows_of_a_block(size, length)
+    run(step, list(np.ndindex(lead)) if length > LONGEST else split(lead, rows))
+
+
+def scratch_bytes(shape: Sequence[int], axis: int) -> int:
+    """The most memory that `add_and_normalize` holds at once for tensors of that shape, outputs not counted.
+
+    A bound for every dtype, and for rows that need float64; the usual case takes a third of it or less.
+    """
+    size, length = math.prod(shape), math.prod(shape[axis:])
+    if size <= BLOCK:
+        return SCRATCH_BYTES * size + OVERHEAD_BYTES
+    rows = _rows_of_a_block(size, length)
+    block = BLOCK if length > LONGEST else min(rows * length, size)
+    return thread_count() * (SCRATCH_BYTES * block + OVERHEAD_BYTES)
+
+
+def _rows_of_a_block(size: int, length: int) -> int:
+    """So many that a block stays in cache, and that every thread gets as many blocks."""
     blocks = -(-size // BLOCK)
     sharing = min(thread_count(), blocks)
-    blocks = -(-blocks // sharing) * sharing  # every thread gets as many
-    run(step, list(np.ndindex(lead)) if length > LONGEST else split(lead, -(-count // blocks)))
+    blocks = -(-blocks // sharing) * sharing
+    return -(-(size // length) // blocks)
 
 
 def _merged(

@@ -18,11 +18,11 @@ from registry.passes import storage_buffers
 from registry.request import Request
 
 from .devices import DEVICES
-from .kernel import Kernel
+from .kernel import Kernel, nbytes, private_tensors
 from .profile import Profile, parse_profile
 from .tensor import Tensor
 from .transfers import padded
-from .wgsl import render_variant, template_text
+from .wgsl import evaluate, render_variant, template_text
 
 WGSL_SUFFIXES = (".wgsl", ".wgsl.jinja")
 
@@ -103,6 +103,13 @@ class WebGPUBackend(Backend):
         assert isinstance(profile, Profile)
         return render_variant(request, request.op.variants[claim.variant], profile)[1]
 
+    def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int:
+        """Buffers for outputs nobody asked for and between passes."""
+        profile = availability.record
+        assert isinstance(profile, Profile)
+        prepared = evaluate(request, request.op.variants[claim.variant], profile)
+        return sum(padded(nbytes(tensor)) for tensor in private_tensors(request, prepared).values())
+
     def owns(self, array: object) -> bool:
         """Whether the array is one of our device tensors."""
         return isinstance(array, Tensor)
@@ -159,9 +166,8 @@ def _availability(profile: Profile, name: str, description: str) -> Availability
 
 def _largest(request: Request, device: Mapping[str, Any]) -> str | None:
     limit = device["limits"]["maxStorageBufferBindingSize"]
-    role, tensor = max(request.tensors.items(), key=lambda item: item[1].size * STORAGE[item[1].dtype][0])
-    nbytes = tensor.size * STORAGE[tensor.dtype][0]
-    return None if nbytes <= limit else f"{role} has {nbytes} bytes (limit {limit})"
+    role, tensor = max(request.tensors.items(), key=lambda item: nbytes(item[1]))
+    return None if nbytes(tensor) <= limit else f"{role} has {nbytes(tensor)} bytes (limit {limit})"
 
 
 _fits_binding = Predicate(

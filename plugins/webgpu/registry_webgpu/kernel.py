@@ -49,11 +49,9 @@ class Kernel:
         self._prepared = prepared
         self._rendered = rendered
         self._reopen = reopen
-        self._sizes = {name: padded(_bytes(t)) for name, t in request.tensors.items()}
-        self._sizes |= {f"scratch {name}": padded(_bytes(t)) for name, t in prepared.scratch.items()}
-        hidden = [role for role in request.outputs if role not in request.asked]
-        self._private = [*hidden, *(f"scratch {name}" for name in prepared.scratch)]
-        self.scratch_bytes = sum(self._sizes[name] for name in self._private)
+        private = private_tensors(request, prepared)
+        self._private = tuple(private)
+        self._sizes = {name: padded(nbytes(t)) for name, t in {**request.tensors, **private}.items()}
         limit = device.profile.limits["maxStorageBufferBindingSize"]
         for name, size in self._sizes.items():
             if size > limit:
@@ -176,11 +174,18 @@ class Kernel:
         )
 
 
+def private_tensors(request: Request, prepared: PreparedVariant) -> dict[str, TensorType]:
+    """What a run holds besides what the caller sees: outputs nobody asked for, and scratch of the passes."""
+    unasked = {role: tensor for role, tensor in request.outputs.items() if role not in request.asked}
+    return unasked | {f"scratch {name}": tensor for name, tensor in prepared.scratch.items()}
+
+
 def _kind(binding: Buffer | Uniform) -> str:
     if isinstance(binding, Uniform):
         return "uniform"
     return "storage" if binding.writable else "read-only-storage"
 
 
-def _bytes(tensor: TensorType) -> int:
+def nbytes(tensor: TensorType) -> int:
+    """The bytes a tensor has on the device, before padding."""
     return tensor.size * STORAGE[tensor.dtype][0]

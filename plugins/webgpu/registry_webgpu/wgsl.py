@@ -31,12 +31,20 @@ def render_variant(
     Raises:
         BackendError: an expression or a template fails; names op, variant and the template's line.
     """
-    device = profile.namespace()
+    prepared = evaluate(request, variant, profile)
+    return prepared, tuple(_render(request.op, variant, item, profile) for item in prepared.passes)
+
+
+def evaluate(request: Request, variant: Variant, profile: Profile) -> PreparedVariant:
+    """Evaluates every pass of a variant, without its templates.
+
+    Raises:
+        BackendError: an expression fails; names op and variant.
+    """
     try:
-        prepared = evaluate_variant(request, variant, device)
+        return evaluate_variant(request, variant, profile.namespace())
     except EvaluationError as error:
         raise BackendError(str(error), op=request.op.id, backend="webgpu", variant=variant.id) from error
-    return prepared, tuple(_render(request.op, variant, item, profile) for item in prepared.passes)
 
 
 def declarations(item: PreparedPass) -> str:
