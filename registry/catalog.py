@@ -53,6 +53,7 @@ class Catalog:
         self._lock = threading.RLock()
         self._order: tuple[str, ...] | None = None
         self._options: dict[str, dict[str, Any]] = {}
+        self.batch_invariant = False
         self.refresh()
 
     def refresh(self) -> None:
@@ -63,8 +64,15 @@ class Catalog:
             self._availabilities: dict[tuple[str, str | None], Availability] = {}
             self._environment = {k: v for k, v in os.environ.items() if k.startswith("REGISTRY_")}
 
-    def configure(self, order: Sequence[str] | None, options: Mapping[str, Mapping[str, Any]] | None) -> None:
+    def configure(
+        self,
+        order: Sequence[str] | None,
+        options: Mapping[str, Mapping[str, Any]] | None,
+        batch_invariant: bool,
+    ) -> None:
         """See ``Registry.configure``."""
+        if batch_invariant is not KEEP and not isinstance(batch_invariant, bool):
+            raise ContractError(f"configure(batch_invariant={batch_invariant!r}); needed: True or False")
         if order is not KEEP and order is not None and not order:
             raise ContractError("configure(backends=[]) leaves no backend; None means all, by priority")
         if isinstance(order, str):
@@ -78,6 +86,8 @@ class Catalog:
         with self._lock:
             self._order = self._order if names is KEEP else names
             self._options = {**self._options, **given}
+            if batch_invariant is not KEEP:
+                self.batch_invariant = batch_invariant
             self._availabilities.clear()
 
     def _checked(self, name: str, values: Any) -> dict[str, Any]:

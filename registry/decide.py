@@ -83,9 +83,10 @@ class Offer:
 @dataclass(frozen=True)
 class Policy:
     """How to choose. ``failures`` are claims that failed to prepare: (backend, variant) to the error; a
-    variant of None stands for the whole backend."""
+    variant of None stands for the whole backend. ``batch_invariant`` refuses claims that are not."""
 
     accept_software: bool = False
+    batch_invariant: bool = False
     exhaustive: bool = False
     failures: Mapping[tuple[str, str | None], str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -189,7 +190,8 @@ def _judge_offer(request: Request, offer: Offer, policy: Policy, settled: bool) 
         if accepted and not policy.exhaustive:
             rows.append(Row(offer.backend, claim.variant, "not tried", "lower priority", claim=claim))
             continue
-        reason = judge.first_failure(claim)
+        reason = _variance(claim) if policy.batch_invariant else None
+        reason = reason or judge.first_failure(claim)
         failure = policy.failures.get((offer.backend, claim.variant))
         if reason is None and failure is not None:
             reason = Reason("prepares on this device", "it could not be prepared", failure)
@@ -220,6 +222,14 @@ def _judge_offer(request: Request, offer: Offer, policy: Policy, settled: bool) 
     # Accepted before demoted, otherwise as tried: the printed order is the order of preference.
     rows = [won if row is winner else row for row in rows]
     return [row for row in rows if not row.demoted] + [row for row in rows if row.demoted]
+
+
+def _variance(claim: Claim) -> Reason | None:
+    """The reason against a claim where batch invariance is asked for."""
+    if claim.batch_invariant:
+        return None
+    condition = "a row's bits do not depend on the other rows"
+    return Reason(condition, condition, "it splits rows", "configure(batch_invariant=False)")
 
 
 def _against_backend(offer: Offer, policy: Policy) -> Reason | None:

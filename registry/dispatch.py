@@ -244,15 +244,17 @@ class Registry:
         *,
         backends: Sequence[str] | None = KEEP,
         options: Mapping[str, Mapping[str, Any]] | None = None,
+        batch_invariant: bool = KEEP,
     ) -> None:
         """Sets the order of backends (these and no others; None: by priority) and options by backend.
 
-        What is left out stays as it was. Forgets all plans.
+        ``batch_invariant=True`` refuses variants by which a row's bits depend on the number of rows (default:
+        False). What is left out stays as it was. Forgets all plans.
 
         Raises:
-            ContractError: an unknown backend.
+            ContractError: an unknown backend or option, or a value of the wrong kind.
         """
-        self.catalog.configure(backends, options)
+        self.catalog.configure(backends, options, batch_invariant)
         self._memo.clear()
 
     def refresh(self) -> None:

@@ -56,13 +56,15 @@ class Claim:
     ``variant`` is the id of a manifest variant or a name of the backend's own. ``when`` must hold entirely,
     in order: manifest expressions (exactly true) or predicates. One true ``demote_when`` keeps the claim as
     a fallback behind every claim of the backend that is not demoted. Higher ``priority`` comes first; ties
-    keep the order of the claims.
+    keep the order of the claims. ``batch_invariant`` is False where a row's bits depend on how many rows
+    there are, as when a row is split over workgroups.
     """
 
     variant: str
     priority: float = 0
     when: tuple[str | Predicate, ...] = ()
     demote_when: tuple[str | Predicate, ...] = ()
+    batch_invariant: bool = True
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,8 @@ class Variant(Record, frozen=True):
     priority: float = 0
     when: list[str] | None = None
     demote_when: list[str] | None = None
+    batch_invariant: bool = True
+    """Whether a row's bits are the same whatever the number of rows; false where a row is split."""
     tunables: dict[str, int | float | bool | str] = {}
     derive: dict[str, Value] = {}
     constants: dict[str, Value] = {}

@@ -28,7 +28,8 @@ def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> De
     listed = call.backend is not None or catalog.listed() is not None
     software = one or listed or call.op.package is not None or bool(request.devices)
     offers = (_offer(catalog, name, call, request, moves=one) for name in names)
-    decision = decide(request, offers, replace(policy, accept_software=software))
+    policy = replace(policy, accept_software=software, batch_invariant=catalog.batch_invariant)
+    decision = decide(request, offers, policy)
     device = next(iter(request.devices.values()), None)
     if device and decision.backend and decision.backend != device.partition(":")[0]:
         moved = f"moves {', '.join(request.devices)} from {device} through the host and the result back"

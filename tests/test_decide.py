@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from registry import Availability, Claim, NoPlanError, Predicate, Refusal, Registry
+import registry_manifests
+from registry import (
+    Availability,
+    Backend,
+    Claim,
+    ContractError,
+    NoPlanError,
+    Predicate,
+    Refusal,
+    Registry,
+    hookimpl,
+)
 from registry.call import parse_call
 from registry.decide import Decision, Offer, Policy, Reason, Row, decide
 from registry.request import Request, bind
@@ -177,3 +188,38 @@ def test_a_decision_is_plain_data(request_: Request) -> None:
     data = json.loads(json.dumps(got.as_dict()))
     assert data["backend"] == "x" and data["candidates"][1]["verdict"] == "rejected"
     assert isinstance(HERE.details, MappingProxyType)
+
+
+def test_batch_invariance_can_be_asked_for(request_: Request, fresh: Registry) -> None:
+    claims = [Claim("split", 9, batch_invariant=False), Claim("whole")]
+    assert decide(request_, [Offer("x", HERE, claims)]).variant == "split"
+    got = decide(request_, [Offer("x", HERE, claims)], Policy(batch_invariant=True))
+    assert got.variant == "whole"
+    assert got.rows[0].because == "a row's bits do not depend on the other rows"
+    with pytest.raises(ContractError, match="True or False"):
+        fresh.configure(batch_invariant="yes")  # type: ignore[arg-type]
+
+
+def test_batch_invariance_is_a_setting() -> None:
+    class Splitting(Backend):
+        name = "splitting"
+
+        def claims(self, op: Any) -> Any:
+            return [Claim("split", 1, batch_invariant=False), Claim("whole")]
+
+    class Plugin:
+        @hookimpl
+        def registry_backends(self) -> Any:
+            return [Splitting()]
+
+    reg = Registry([registry_manifests, Plugin()], entry_points=False)
+    call = {"X": ((2, 3, 6), "float32"), "bias": ((6,), "float32"), "skip": ((2, 3, 6), "float32")}
+    assert reg.explain("BiasAdd", **call).variant == "split"
+    reg.configure(batch_invariant=True)
+    assert reg.explain("BiasAdd", **call).variant == "whole"
+    with pytest.raises(NoPlanError, match="do not depend on the other rows"):
+        reg.explain("BiasAdd", **call, variant="split").require()
+    reg.configure(options={"splitting": {}})  # another setting leaves this one alone
+    assert reg.explain("BiasAdd", **call).variant == "whole"
+    reg.configure(batch_invariant=False)
+    assert reg.explain("BiasAdd", **call).variant == "split"

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import TEMPLATES
+from forms import FORMS
 
 from registry import BackendError, ContractError, NoPlanError, Registry, RegistryWarning
 from registry_webgpu.devices import DEVICES
 
+SLN = "com.microsoft::SkipLayerNormalization"
 V = np.ones(4, np.float32)
 BIAS = np.array([1, 2, 3, 4], np.float32)
 
@@ -320,6 +322,19 @@ def test_a_stage_with_eight_storage_buffers(webgpu: Registry) -> None:
         got = webgpu.explain("SkipLayerNormalization", **named, outputs=outputs, profile=profile)
         assert (got.chosen is not None) == accepted
     assert any(row.because == "storage buffers fit one shader stage" for row in got.rows)
+
+
+def test_every_call_fits_eight_storage_buffers(shared: Registry) -> None:
+    """What the specification promises of any device; the largest call goes in two passes then."""
+    profile = {"webgpu": {"features": ["shader-f16"], "limits": {"maxStorageBuffersPerShaderStage": 8}}}
+    for op, forms in FORMS.items():
+        for form in forms:
+            call = form.pairs(6, 8, "float16")
+            assert call is not None
+            assert shared.explain(op, **call, profile=profile).chosen is not None, form
+    largest = max(FORMS[SLN], key=lambda form: len(form.outputs) + len(form.shapes(6, 8) or ()))
+    passes = shared.render(SLN, **largest.pairs(6, 8, "float16"), profile=profile)
+    assert [item.id for item in passes] == ["normalize", "statistics"]
 
 
 # Numbers that only a device can get wrong

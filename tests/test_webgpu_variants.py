@@ -63,6 +63,7 @@ FAMILIES = {
                 "bias_beta_residual",
             )
         ),
+        "stats_both_bias_beta_residual_split",
     ],
     "com.microsoft::BiasAdd": ["bf16"],
     "ai.onnx::LayerNormalization": [
@@ -83,6 +84,7 @@ WHOLE_GRID = (
     "hidden1_f16_beta",
     "stats_both_bias_beta",
     "bf16",
+    "stats_both_bias_beta_residual_split",
     "rows_bias_stats",
     "stats_both_bias_residual",
 )

@@ -85,7 +85,8 @@ class WebGPUBackend(Backend):
             if op.package is None:  # published packages are chosen by their own rules alone
                 limits.insert(0, _fits_binding)
             conditions = (*limits, *(variant.when or ()))
-            rows.append(Claim(identity, variant.priority, conditions, tuple(variant.demote_when or ())))
+            demotions = tuple(variant.demote_when or ())
+            rows.append(Claim(identity, variant.priority, conditions, demotions, variant.batch_invariant))
         return rows or [Refusal("the manifest has variants", "none", "a variant with WGSL passes")]
 
     def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Kernel:
