@@ -199,6 +199,9 @@ class Extensions(Record, frozen=True):
     contract: list[Rule] = []
     even_fold: bool = False
     """Fold a grid of more than 65,535 workgroups into even rows, launching few groups in excess."""
+    independent_axes: str | int = 0
+    """Along how many leading dimensions of the first input results do not depend on each other, as an
+    expression: there a call may be cut into parts. Tensors of lower rank broadcast."""
     bytes_moved: str | None = None
     """The bytes a perfect kernel reads and writes, as an expression; benchmarks divide by it."""
 

@@ -98,16 +98,8 @@ def infer_shape(op: Op, spec: TensorSpec, scope: Mapping[str, Any]) -> tuple[int
     Raises:
         ContractError: the expression fails or gives no list of non-negative integers.
     """
-    needed = _reachable(spec.shape, op.manifest.derive)
-    extended = dict(scope)
-    for name, value in op.manifest.derive.items():
-        if name in needed:
-            try:
-                extended[name] = evaluate(value, extended)
-            except EvaluationError:
-                continue  # then the shape fails too, if it really uses this value
     try:
-        shape = evaluate(spec.shape, extended)
+        shape = evaluate_derived(op, spec.shape, scope)
     except EvaluationError as error:
         raise ContractError(f"{op.id}: shape of {spec.role}: {error}", op=op.id) from error
     if (
@@ -121,6 +113,23 @@ def infer_shape(op: Op, spec: TensorSpec, scope: Mapping[str, Any]) -> tuple[int
             op=op.id,
         )
     return tuple(shape)
+
+
+def evaluate_derived(op: Op, value: Any, scope: Mapping[str, Any]) -> Any:
+    """The value of an expression without a device: only those derived values are computed that it needs.
+
+    Raises:
+        EvaluationError: it fails.
+    """
+    needed = _reachable(value, op.manifest.derive)
+    extended = dict(scope)
+    for name, each in op.manifest.derive.items():
+        if name in needed:
+            try:
+                extended[name] = evaluate(each, extended)
+            except EvaluationError:
+                continue  # then the expression fails too, if it really uses this value
+    return evaluate(value, extended)
 
 
 def _reachable(value: Any, definitions: Mapping[str, Any]) -> set[str]:

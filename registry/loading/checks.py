@@ -39,7 +39,7 @@ def check_manifest(manifest: Manifest) -> None:
     request = request_names(op, contract)
     _identifiers(manifest.derive, "$.derive")
     derived = check_derive(manifest.derive, request, "$.derive")
-    _check_extensions(op, contract)
+    _check_extensions(op, contract, derived)
     for index, port in enumerate(manifest.outputs):
         check_value(port.shape, derived, f"$.outputs[{index}].shape")
     check_value(manifest.constants, derived, "$.constants")
@@ -121,13 +121,14 @@ def _check_attributes(manifest: Manifest) -> None:
             _refuse(f"the default {default!r}", f"one of {values}", step("$.attributes", name))
 
 
-def _check_extensions(op: Op, contract: Names) -> None:
+def _check_extensions(op: Op, contract: Names, derived: Names) -> None:
     arguments = (*_tensor_names(op), *op.scalars, *op.attribute_names)
     for index, rule in enumerate(op.manifest.registry.contract):
         path = f"$.registry.contract[{index}]"
         _known(rule.argument, arguments, "tensor, argument or attribute", f"{path}.argument")
         check_value(rule.rule, contract, f"{path}.rule")
     check_value(op.manifest.registry.bytes_moved, contract, "$.registry.bytesMoved")
+    check_value(op.manifest.registry.independent_axes, derived, "$.registry.independentAxes")
 
 
 def _check_variants(op: Op, derived: Names) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -12,19 +13,23 @@ import numpy as np
 
 from registry.dtypes import STORAGE
 from registry.errors import BackendError
-from registry.hookspecs import Availability, Backend, Claim, Predicate, Refusal, RenderedPass
+from registry.hookspecs import Availability, Backend, Claim, Executable, Predicate, Refusal, RenderedPass
 from registry.op import Op
+from registry.parts import cut, nbytes
 from registry.passes import storage_buffers
 from registry.request import Request
 
+from .device import Device
 from .devices import DEVICES
-from .kernel import Kernel, nbytes, private_tensors
-from .profile import Profile, parse_profile
+from .kernel import Kernel, Series, private_tensors
+from .profile import Profile, binding_limit, parse_profile
 from .tensor import Tensor
 from .transfers import padded
 from .wgsl import evaluate, render_variant, template_text
 
 WGSL_SUFFIXES = (".wgsl", ".wgsl.jinja")
+PART_BYTES = 256 * 1024 * 1024
+"""Tensors over the device's limit are cut into parts of at most so much, to be easy on its memory."""
 
 
 class WebGPUBackend(Backend):
@@ -89,14 +94,27 @@ class WebGPUBackend(Backend):
             rows.append(Claim(identity, variant.priority, conditions, demotions, variant.batch_invariant))
         return rows or [Refusal("the manifest has variants", "none", "a variant with WGSL passes")]
 
-    def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Kernel:
-        """Renders and compiles every pass."""
-        wanted = options.get("device")
-        device = DEVICES.get(wanted)
+    def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Executable:
+        """Renders and compiles every pass; for host tensors over the device's limit, of every part."""
+        device = DEVICES.get(options.get("device"))
+        limit = binding_limit(device.profile.limits)
+        parts = cut(request, limit)
+        if len(parts) > 1:
+            parts = cut(request, min(limit, PART_BYTES)) or parts
+        # A package's calls are never cut: the kernel then refuses what is too large.
+        requests = [part.request for part in parts] or [request]
+        kernels: dict[str, Kernel] = {}
+        for each in requests:
+            if str(each) not in kernels:
+                kernels[str(each)] = self._kernel(each, claim, device, options)
+        if len(requests) == 1:
+            return kernels[str(requests[0])]
+        return Series([(part, kernels[str(part.request)]) for part in parts])
+
+    def _kernel(self, request: Request, claim: Claim, device: Device, options: Mapping[str, Any]) -> Kernel:
         prepared, rendered = render_variant(request, request.op.variants[claim.variant], device.profile)
-        return Kernel(
-            request, prepared, rendered, device, lambda: DEVICES.get(options.get("device")), claim.variant
-        )
+        reopen = partial(DEVICES.get, options.get("device"))
+        return Kernel(request, prepared, rendered, device, reopen, claim.variant)
 
     def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
         """Renders every pass for the device of ``availability``, without touching it."""
@@ -165,16 +183,18 @@ def _availability(profile: Profile, name: str, description: str) -> Availability
     )
 
 
-def _largest(request: Request, device: Mapping[str, Any]) -> str | None:
-    limit = device["limits"]["maxStorageBufferBindingSize"]
+def _over_binding(request: Request, device: Mapping[str, Any]) -> str | None:
+    limit = binding_limit(device["limits"])
     role, tensor = max(request.tensors.items(), key=lambda item: nbytes(item[1]))
-    return None if nbytes(tensor) <= limit else f"{role} has {nbytes(tensor)} bytes (limit {limit})"
+    if nbytes(tensor) <= limit or (not request.devices and cut(request, limit)):
+        return None
+    return f"{role} has {nbytes(tensor)} bytes (limit {limit})"
 
 
 _fits_binding = Predicate(
-    "every tensor fits one storage binding",
-    "at most the device's maxStorageBufferBindingSize",
-    _largest,
+    "every tensor fits one storage binding, on the host in parts",
+    "at most the device's maxStorageBufferBindingSize and maxBufferSize",
+    _over_binding,
 )
 
 

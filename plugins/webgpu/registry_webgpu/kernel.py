@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from registry.dtypes import STORAGE
 from registry.errors import BackendError
 from registry.hookspecs import RenderedPass
+from registry.parts import Part, nbytes
 from registry.passes import Buffer, PreparedVariant, Uniform, element_bytes
 from registry.request import Request, TensorType
 
 from .device import Device
+from .profile import binding_limit
 from .tensor import Tensor
 from .transfers import padded
 
@@ -52,12 +53,12 @@ class Kernel:
         private = private_tensors(request, prepared)
         self._private = tuple(private)
         self._sizes = {name: padded(nbytes(t)) for name, t in {**request.tensors, **private}.items()}
-        limit = device.profile.limits["maxStorageBufferBindingSize"]
+        limit = binding_limit(device.profile.limits)
         for name, size in self._sizes.items():
             if size > limit:
                 raise BackendError(
                     f"{name} has {size} bytes; {device.found.name} binds at most {limit} "
-                    "(maxStorageBufferBindingSize)",
+                    "(maxStorageBufferBindingSize, maxBufferSize)",
                     backend="webgpu",
                 )
         self._built = self._build(device)
@@ -174,6 +175,32 @@ class Kernel:
         )
 
 
+class Series:
+    """Runs the parts of a request one after another, for tensors on the host that the device cannot bind."""
+
+    def __init__(self, parts: Sequence[tuple[Part, Kernel]]):
+        self._parts = tuple(parts)
+
+    def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """As `Kernel`.
+
+        Raises:
+            BackendError: a part failed, or a tensor is on the device.
+        """
+        for role, value in (*inputs.items(), *outputs.items()):
+            if isinstance(value, Tensor):
+                raise BackendError(
+                    f"{role} is on the device, and the call has a tensor over the device's limit; "
+                    "pass host arrays, which are taken in parts",
+                    backend="webgpu",
+                )
+        for part, kernel in self._parts:
+            kernel(
+                {role: part.of(value) for role, value in inputs.items()},
+                {role: part.of(value) for role, value in outputs.items()},
+            )
+
+
 def private_tensors(request: Request, prepared: PreparedVariant) -> dict[str, TensorType]:
     """What a run holds besides what the caller sees: outputs nobody asked for, and scratch of the passes."""
     unasked = {role: tensor for role, tensor in request.outputs.items() if role not in request.asked}
@@ -184,8 +211,3 @@ def _kind(binding: Buffer | Uniform) -> str:
     if isinstance(binding, Uniform):
         return "uniform"
     return "storage" if binding.writable else "read-only-storage"
-
-
-def nbytes(tensor: TensorType) -> int:
-    """The bytes a tensor has on the device, before padding."""
-    return tensor.size * STORAGE[tensor.dtype][0]

@@ -135,6 +135,11 @@ class Profile:
         )
 
 
+def binding_limit(limits: Mapping[str, int]) -> int:
+    """Bytes of the largest storage binding under these limits."""
+    return min(limits["maxStorageBufferBindingSize"], limits["maxBufferSize"])
+
+
 def make_profile(
     features: Any,
     limits: Mapping[str, Any],

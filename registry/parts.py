@@ -1,0 +1,115 @@
+"""A request cut into parts that are computed one after another, where the whole does not fit a device.
+
+An op's manifest says by ``registry: independentAxes`` along how many leading dimensions its results do not
+depend on each other; only those are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .arrays import NumpyArray
+from .dtypes import STORAGE
+from .language.expressions import EvaluationError
+from .request import Request, TensorType
+from .scope import contract_scope, evaluate_derived
+
+Index = tuple[slice, ...]
+"""Ranges of the leading dimensions; the others are whole."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A request for a range of another one's leading dimensions; ``rank`` is that of its first input."""
+
+    request: Request
+    index: Index
+    rank: int
+
+    def of(self, tensor: NumpyArray) -> NumpyArray:
+        """What the part sees of a tensor: a view."""
+        return tensor[_own(tensor.shape, self.index, self.rank)]
+
+
+def cut(request: Request, limit: int) -> tuple[Part, ...]:
+    """Parts of which no tensor has more than ``limit`` bytes; one, the request itself, where it fits.
+
+    Empty where a tensor is larger however the request is cut.
+    """
+    if largest(request) <= limit:
+        return (Part(request, (), _rank(request)),)
+    lead = next(iter(request.inputs.values())).shape[: _independent_axes(request)]
+    least = largest(_part(request, tuple(slice(0, 1) for _ in lead)).request)
+    if not lead or least > limit:
+        return ()
+    return tuple(_part(request, index) for index in _ranges(lead, limit // least))
+
+
+def nbytes(tensor: TensorType) -> int:
+    """The bytes of a tensor."""
+    return tensor.size * STORAGE[tensor.dtype][0]
+
+
+def largest(request: Request) -> int:
+    """The bytes of the largest tensor of a request."""
+    return max(nbytes(tensor) for tensor in request.tensors.values())
+
+
+def _rank(request: Request) -> int:
+    return len(next(iter(request.inputs.values())).shape)
+
+
+def _independent_axes(request: Request) -> int:
+    op = request.op
+    scope = contract_scope(op, request.tensors, request.dtypes, request.attrs, request.args)
+    count = evaluate_derived(op, op.manifest.registry.independent_axes, scope)
+    if not isinstance(count, int) or not 0 <= count <= _rank(request):
+        raise EvaluationError(f"registry.independentAxes is {count!r}; needed: 0 to {_rank(request)}")
+    return count
+
+
+def _part(whole: Request, index: Index) -> Part:
+    rank = _rank(whole)
+
+    def types(tensors: Mapping[str, TensorType]) -> dict[str, TensorType]:
+        return {
+            role: TensorType(_part_shape(tensor.shape, index, rank), tensor.dtype)
+            for role, tensor in tensors.items()
+        }
+
+    request = replace(whole, inputs=types(whole.inputs), outputs=types(whole.outputs))
+    return Part(request, index, rank)
+
+
+def _own(shape: Sequence[int], index: Index, rank: int) -> Index:
+    """The index for a tensor that broadcasts: it may lack leading dimensions, or have size 1 there."""
+    missing = rank - len(shape)
+    return tuple(
+        each if size > 1 else slice(None) for size, each in zip(shape, index[missing:], strict=False)
+    )
+
+
+def _part_shape(shape: Sequence[int], index: Index, rank: int) -> tuple[int, ...]:
+    own = _own(shape, index, rank)
+    cut_sizes = [len(range(*each.indices(size))) for size, each in zip(shape, own, strict=False)]
+    return (*cut_sizes, *shape[len(own) :])
+
+
+def _ranges(lead: Sequence[int], count: int) -> list[Index]:
+    """Ranges that cut the dimensions ``lead`` into blocks of at most ``count`` positions, in order."""
+    whole = len(lead)  # this many dimensions are cut: the last of them in ranges, those before singly
+    inner = 1
+    while whole > 1 and inner * lead[whole - 1] <= count:
+        whole -= 1
+        inner *= lead[whole]
+    *outer, size = lead[:whole]
+    step = max(1, count // inner)
+    tail = tuple(slice(0, n) for n in lead[whole:])
+    return [
+        (*(slice(at, at + 1) for at in places), slice(start, min(start + step, size)), *tail)
+        for places in np.ndindex(*outer)
+        for start in range(0, size, step)
+    ]
