@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import PackageError, shorten
+from .language.includes import included
+from .language.templates import TemplateError
 from .loading.loader import parse_manifest
 from .op import Op, Package
 
@@ -93,7 +95,17 @@ def load_package(folder: Path) -> Op:
     for name in sorted(names):
         if not name.endswith(TEMPLATE_SUFFIXES):
             raise PackageError(f"{root}: template {name!r}; needed: a name ending in .wgsl or .wgsl.jinja")
-    templates = {name: _read(root, name, digests) for name in sorted(names)}
+    templates: dict[str, str] = {}
+    pending = sorted(names)
+    while pending:
+        name = pending.pop(0)
+        templates[name] = _read(root, name, digests)
+        try:
+            pending += [
+                each for each in included(name, templates[name]) if each not in (*templates, *pending)
+            ]
+        except TemplateError as error:
+            raise PackageError(f"{root / name}, {error}") from error
     return Op(manifest, str(root / "manifest.json"), Package(root, templates))
 
 
@@ -124,7 +136,7 @@ def _read(root: Path, name: str, digests: Mapping[str, str] | None) -> str:
     if not path.is_relative_to(root.resolve()):
         raise PackageError(f"{root}: {name!r} lies outside the package")
     if not path.is_file():
-        raise PackageError(f"{root}: {name} is missing; the manifest names it")
+        raise PackageError(f"{root}: {name} is missing; the manifest or a template names it")
     if path.stat().st_size > MAX_FILE_BYTES:
         raise PackageError(f"{path}: over {MAX_FILE_BYTES} bytes")
     data = path.read_bytes()

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -353,7 +354,6 @@ HOSTILE = {
     "attr filter": "{{ shapes | attr('__class__') }}",
     "internals": "{{ self._TemplateReference__context }}",
     "cycler": "{{ cycler.__init__.__globals__ }}",
-    "include": "{% include '/etc/passwd' %}",
     "import": "{% import 'manifest.json' as m %}",
     "extends": "{% extends 'scale.wgsl.jinja' %}",
     "a long range": "{% for i in range(10 ** 9) %}x{% endfor %}",
@@ -594,6 +594,38 @@ def test_bool(webgpu: Registry, tmp_path: Path) -> None:
     y = handle(x, times=0)
     assert y.dtype == bool
     np.testing.assert_array_equal(y, ~x)
+
+
+# Templates in several files
+
+
+def test_a_template_includes_others(webgpu: Registry, tmp_path: Path) -> None:
+    head, _, body = TEMPLATES["scale.wgsl.jinja"].partition("\n")
+    including = f'{head}\n  {{% include "parts/body.wgsl.jinja" %}}\n'
+    folder = write(tmp_path, scale=including)
+    (folder / "parts").mkdir()
+    (folder / "parts/body.wgsl.jinja").write_text("{% include './rest.wgsl.jinja' %}")
+    (folder / "parts/rest.wgsl.jinja").write_text(body)
+    x = np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(webgpu.load(folder)(x, times=0, factor=2.0), x * 2)
+    (folder / "parts/rest.wgsl.jinja").write_text("fine\n{{ nowhere }}")
+    with pytest.raises(BackendError, match=r"parts/rest\.wgsl\.jinja:2: unknown name 'nowhere'"):
+        webgpu.load(folder)(x, times=0, variant="one_pass")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{% include 'other' %}", "other is missing"),
+        ("{% include '/etc/passwd' %}", "etc/passwd is missing"),
+        ("\n{% include '../x' %}", "line 2: include '../x' leads out of the package"),
+        ("{% include '/' %}", "names no file"),
+        ("{% include 'a/../../x' %}", "leads out of the package"),
+    ],
+)
+def test_includes_stay_inside(shared: Registry, tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PackageError, match=re.escape(message)):
+        shared.load(write(tmp_path, scale=text))
 
 
 # Shapes of outputs

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.language.functions import FUNCTIONS
+from registry.language.includes import expand
 from registry.language.templates import TemplateError, parse_template
 from registry.language.values import UNDEFINED, Features
 
@@ -373,3 +374,48 @@ def test_numbers_print_as_themselves(number: float) -> None:
     text = render("{{ x }}", x=number)
     if math.isfinite(number):
         assert float(text) == float(number)
+
+
+FILES = {
+    "main": 'first\n  {% include "b" %}  \nthen {% include \'d/c\' %}.\n{% include "b" %}',
+    "b": "B1\nB2\n",
+    "d/c": "c{% include './e' %}",
+    "d/e": "e",
+    "loop": "{% include 'again' %}",
+    "again": "\n{% include 'loop' %}",
+    "many": "{% include 'd/e' %}" * 300,
+    "large": "{% include 'whole' %}" * 9,
+    "whole": "x" * 2**14,
+}
+
+
+def test_includes_are_written_out() -> None:
+    got = expand("main", FILES.get)
+    assert got.text == "first\nB1\nB2\nthen ce.\nB1\nB2\n"
+    assert got.places == (("main", 1), ("b", 1), ("b", 2), ("main", 3), ("b", 1), ("b", 2))
+    assert got.place(3) == ("b", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("loop", "in a circle: loop > again > loop"),
+        ("many", "more than 256 times"),
+        ("large", "more than 131072 characters"),
+        ("nothing", "nothing includes 'nothing', which is missing"),
+    ],
+)
+def test_includes_that_are_refused(name: str, message: str) -> None:
+    with pytest.raises(TemplateError, match=message):
+        expand(name, FILES.get)
+
+
+@given(st.lists(st.sampled_from(["x", "\n", " ", "{% include 'b' %}", "{% include 'd/c' %}", "{%"])))
+def test_every_line_has_a_place(texts: list[str]) -> None:
+    files = {**FILES, "main": "".join(texts)}
+    got = expand("main", files.get)
+    lines = got.text.split("\n")
+    assert len(got.places) in (len(lines), len(lines) - 1)
+    for line, (file, number) in zip(lines, got.places, strict=False):
+        assert 1 <= number <= files[file].count("\n") + 1
+        assert file != "b" or line.startswith(f"B{number}") or line == "" or "B" in line

@@ -50,7 +50,8 @@ FAMILIES = {
     "com.microsoft::SkipLayerNormalization": [
         *(f"hidden1_{dtype}_{beta}" for dtype in ("f32", "f16") for beta in ("no_beta", "beta")),
         *(
-            f"{statistics}_{tensors}"
+            f"{wide}{statistics}_{tensors}"
+            for wide in ("wide_", "")
             for statistics in ("rows", "stats_mean", "stats_inv", "stats_both")
             for tensors in (
                 "plain",
@@ -65,22 +66,28 @@ FAMILIES = {
         ),
         "stats_both_bias_beta_residual_split",
     ],
-    "com.microsoft::BiasAdd": ["bf16"],
+    "com.microsoft::BiasAdd": ["wide", "bf16"],
     "ai.onnx::LayerNormalization": [
-        f"rows{bias}{stats}"
+        f"{wide}rows{bias}{stats}"
+        for wide in ("wide_", "")
         for bias in ("", "_bias")
         for stats in ("", "_mean_only", "_inv_std_dev_only", "_stats")
     ],
     "com.microsoft::SkipSimplifiedLayerNormalization": [
-        f"{statistics}_{tensors}"
+        f"{wide}{statistics}_{tensors}"
+        for wide in ("wide_", "")
         for statistics in ("rows", "stats_mean", "stats_inv", "stats_both")
         for tensors in ("plain", "residual", "bias", "bias_residual")
     ],
-    "ai.onnx::SimplifiedLayerNormalization": ["rows", "stats_inv"],
-    "ai.onnx::RMSNormalization": ["rows"],
+    "ai.onnx::SimplifiedLayerNormalization": ["wide_rows", "wide_stats_inv", "rows", "stats_inv"],
+    "ai.onnx::RMSNormalization": ["wide_rows", "rows"],
 }
 # Variants of a family share a template: one of each runs the whole grid.
 WHOLE_GRID = (
+    "wide",
+    "wide_rows",
+    "wide_stats_both_bias_beta_residual",
+    "wide_rows_bias_stats",
     "hidden1_f16_beta",
     "stats_both_bias_beta",
     "bf16",

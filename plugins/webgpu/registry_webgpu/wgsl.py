@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
 from registry.errors import BackendError
 from registry.hookspecs import RenderedPass
+from registry.language.includes import expand
 from registry.language.templates import TemplateError, parse_template
 from registry.language.values import EvaluationError
 from registry.manifest import Variant
@@ -90,15 +92,18 @@ def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> R
     env = {"device": profile.namespace(), "wgsl": {"resourceDeclarations": block}}
     body = _template_text(op, item.template)
     if item.template.endswith(".jinja"):
+        expanded = None
         try:
-            body = parse_template(body).render({**item.scope, "env": env})
+            expanded = expand(item.template, partial(template_text, op))
+            body = parse_template(expanded.text).render({**item.scope, "env": env})
         except TemplateError as error:
+            file, line = expanded.place(error.line) if expanded else (item.template, error.line)
             raise BackendError(
-                f"{item.template}:{error.line}: {error.message}",
+                f"{file}:{line}: {error.message}",
                 op=op.id,
                 backend="webgpu",
                 variant=variant.id,
-                line=error.line,
+                line=line,
             ) from error
     return RenderedPass(
         id=item.id,
