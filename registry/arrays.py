@@ -67,7 +67,7 @@ def describe(value: object, name: str, owner: Owner = no_owner) -> ArrayType:
         return _describe_torch(value, name, device)
     if device is not None:
         tensor: Any = value
-        return _device_type(type(value), tuple(tensor.shape), tensor.dtype, device)
+        return _device_type(_root(value), tuple(tensor.shape), tensor.dtype, device)
     if isinstance(value, np.generic):
         return ArrayType("numpy", (), dtype_name(value.dtype, name))
     if isinstance(value, bool | int | float | complex):
@@ -192,8 +192,8 @@ def _describe_pair(value: Any, name: str) -> ArrayType:
 
 
 @lru_cache(maxsize=4096)
-def _device_type(kind: type, shape: tuple[int, ...], dtype: Any, device: str) -> ArrayType:
-    return ArrayType(kind.__module__.partition(".")[0], shape, dtype_name(dtype, "tensor"), device)
+def _device_type(kind: str, shape: tuple[int, ...], dtype: Any, device: str) -> ArrayType:
+    return ArrayType(kind, shape, dtype_name(dtype, "tensor"), device)
 
 
 def _describe_torch(value: Any, name: str, device: str | None) -> ArrayType:

@@ -172,7 +172,9 @@ class Plan:
             for other, earlier in seen:
                 if self._overlaps(value, earlier):
                     op = self.request.op.id
-                    raise ContractError(f"{op}: out {role} and out {other} share memory", op=op, argument=role)
+                    raise ContractError(
+                        f"{op}: out {role} and out {other} share memory", op=op, argument=role
+                    )
             seen.append((role, value))
 
     def _overlaps(self, one: Any, other: Any) -> bool:

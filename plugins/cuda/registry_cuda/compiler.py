@@ -32,7 +32,9 @@ def compile_source(source: str, capability: tuple[int, int]) -> bytes:
         older = [item for item in known if item < architecture]
         if not older:
             needed = f"{known[0] / 10:.1f} or newer, or an older CUDA toolkit"
-            raise BackendError(f"compute capability {architecture / 10:.1f}; needed: {needed}", backend="cuda")
+            raise BackendError(
+                f"compute capability {architecture / 10:.1f}; needed: {needed}", backend="cuda"
+            )
         architecture = older[-1]
     target = f"--gpu-architecture={'sm' if exact else 'compute'}_{architecture}"
     file = _cache_file(source, target, nvrtc.getVersion())

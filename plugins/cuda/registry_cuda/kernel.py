@@ -16,12 +16,10 @@ from .staging import run_staged
 from .tensor import address, as_cupy, root
 from .variants import Variant
 
-UNALIGNED = 15
-"""Bits of an address that are 0 where 16 bytes can be read at once."""
 
 
 class Kernel:
-    """Runs one problem's launches on one device. Device tensors stay where they are, host tensors are staged."""
+    """Runs one problem on one device. Device tensors stay where they are, host tensors are staged."""
 
     def __init__(self, problem: Problem, variant: Variant, profile: Profile):
         assert profile.index is not None
@@ -32,6 +30,8 @@ class Kernel:
         self._wide = problem.dtype == "float64"
         self.scratch_bytes = self._scratch(problem.rows)
         kernel = variant.kernel(problem)
+        # Bits of an address that are 0 where a whole access is aligned.
+        self._unaligned = kernel.constants["vector"] * problem.item_bytes - 1
         self._sources = {aligned: kernel.source(aligned) for aligned in (True, False)}
         # What does not change from run to run; the pointers of absent tensors are 0.
         self._order = tuple((POINTERS.index(part), part, role) for part, role in problem.roles.items())
@@ -100,7 +100,7 @@ class Kernel:
             pointers[-1] = scratch.ptr
         pieces = self._variant.pieces(self.problem, rows, self._profile.multiprocessors)
         integers = (rows, first_row, self.problem.skip_rows, pieces)
-        functions = self._functions(not together & UNALIGNED)
+        functions = self._functions(not together & self._unaligned)
         for function, (_, grid, threads) in zip(functions, launches, strict=True):
             launch(function, grid, threads, stream, pointers, integers, self.problem.epsilon, self._wide)
 

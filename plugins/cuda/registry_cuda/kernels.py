@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
     from .problem import Problem
 
-ITEM_BYTES: Mapping[str, int] = MappingProxyType(
-    {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-)
+ITEM_BYTES: Mapping[str, int] = MappingProxyType({"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8})
 ACCESS_BYTES = 16
 """The most that a thread loads or stores at once."""
 
@@ -25,9 +23,7 @@ BLOCK = 128
 """Threads of a block that holds several rows."""
 
 MOST_THREADS = 1024
-HELD: Mapping[str, int] = MappingProxyType(
-    {"float16": 24, "bfloat16": 24, "float32": 24, "float64": 12}
-)
+HELD: Mapping[str, int] = MappingProxyType({"float16": 24, "bfloat16": 24, "float32": 24, "float64": 12})
 """Elements of a row that a thread holds in registers at most: beside as many that are on their way in,
 1024 threads of them fill a multiprocessor's registers."""
 

@@ -19,7 +19,8 @@ POINTERS = ("x", "skip", "bias", "scale", "shift", "y", "sum", "mean", "inverse"
 INTEGERS = ("rows", "first_row", "skip_rows", "pieces")
 
 _ARGUMENT = {
-    wide: struct.Struct(f"={len(POINTERS)}Q{len(INTEGERS)}q{'d' if wide else 'f4x'}") for wide in (False, True)
+    wide: struct.Struct(f"={len(POINTERS)}Q{len(INTEGERS)}q{'d' if wide else 'f4x'}")
+    for wide in (False, True)
 }
 
 
@@ -49,6 +50,11 @@ def load_function(source: str, name: str, profile: Profile) -> Any:
     return module.get_function(name)
 
 
+def pack(memory: Any, pointers: Sequence[int], integers: Sequence[int], epsilon: float, wide: bool) -> None:
+    """Writes the kernels' argument into a buffer. ``wide`` tells that they compute in double."""
+    _ARGUMENT[wide].pack_into(memory, 0, *pointers, *integers, epsilon)
+
+
 def launch(
     function: Any,
     grid: int,
@@ -59,10 +65,10 @@ def launch(
     epsilon: float,
     wide: bool,
 ) -> None:
-    """Enqueues a kernel on a stream. ``wide`` tells that it computes in double."""
+    """Enqueues a kernel on a stream of the current device; the argument as for `pack`."""
     from cupy_backends.cuda.api import driver
 
-    _ARGUMENT[wide].pack_into(_argument.memory, 0, *pointers, *integers, epsilon)
+    pack(_argument.memory, pointers, integers, epsilon, wide)
     driver.launchKernel(function.ptr, grid, 1, 1, threads, 1, 1, 0, stream, _argument.parameters, 0)
 
 

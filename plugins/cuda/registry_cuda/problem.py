@@ -41,8 +41,8 @@ class Problem:
 
     ``roles`` maps each part that takes part to its tensor's role: ``x``, ``skip``, ``bias`` (the sum),
     ``scale``, ``shift``, and the outputs ``y``, ``sum``, ``mean``, ``inverse``. ``skip`` has ``skip_rows``
-    rows and starts again after its last. ``scale`` and ``shift`` say which element of that tensor belongs to a
-    place, in C++ over ``number`` (of the row) and ``column``; plain ``column`` is one element a column.
+    rows and starts again after its last. ``scale`` and ``shift`` say which element of that tensor belongs to
+    a place, in C++ over ``number`` (of the row) and ``column``; plain ``column`` is one element a column.
     ``by_row`` are the parts that have rows of their own; the others serve all rows.
     """
 

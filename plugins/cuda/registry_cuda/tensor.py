@@ -85,8 +85,8 @@ def device_of(value: Any) -> int | None:
     if isinstance(value, Tensor):
         return int(value.bits.data.device_id)
     if library == "torch":
-        device = getattr(value, "device", None)
-        return device.index if getattr(device, "type", None) == "cuda" else None
+        device: Any = getattr(value, "device", None)
+        return int(device.index) if getattr(device, "type", None) == "cuda" else None
     if library in ("numpy", "builtins"):
         return None
     dlpack = getattr(value, "__dlpack_device__", None)
