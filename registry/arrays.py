@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,17 +63,17 @@ def describe(value: object, name: str, owner: Owner = no_owner) -> ArrayType:
     if is_pair(value):
         return _describe_pair(value, name)
     device = owner(value)
+    if _root(value) == "torch" and hasattr(value, "requires_grad"):
+        return _describe_torch(value, name, device)
     if device is not None:
         tensor: Any = value
-        return ArrayType("device", tuple(tensor.shape), str(tensor.dtype), device)
+        return _device_type(_root(value), tuple(tensor.shape), tensor.dtype, device)
     if isinstance(value, np.generic):
         return ArrayType("numpy", (), dtype_name(value.dtype, name))
     if isinstance(value, bool | int | float | complex):
         raise _no(name, f"a Python number ({value!r})", "use numpy.asarray(value, dtype)")
     if isinstance(value, list | tuple):
         raise _no(name, f"a {type(value).__name__}", "use numpy.asarray(value, dtype)")
-    if _root(value) == "torch" and hasattr(value, "requires_grad"):
-        return _describe_torch(value, name)
     if hasattr(value, "__dlpack_device__") and hasattr(value, "__dlpack__"):
         return _describe_dlpack(value, name)
     if hasattr(value, "__cuda_array_interface__"):
@@ -191,14 +191,20 @@ def _describe_pair(value: Any, name: str) -> ArrayType:
     return ArrayType("pair", dims, dtype_name(dtype, name))
 
 
-def _describe_torch(value: Any, name: str) -> ArrayType:
+@lru_cache(maxsize=4096)
+def _device_type(kind: str, shape: tuple[int, ...], dtype: Any, device: str) -> ArrayType:
+    return ArrayType(kind, shape, dtype_name(dtype, "tensor"), device)
+
+
+def _describe_torch(value: Any, name: str, device: str | None) -> ArrayType:
     if value.requires_grad:
         raise _no(name, "a tensor that needs grad", "pass tensor.detach(): nothing here has a gradient")
     if str(value.layout) != "torch.strided":
         raise _no(name, f"layout {value.layout}", "pass a dense tensor (.to_dense())")
-    if value.device.type != "cpu":
+    if value.device.type != "cpu" and device is None:
         raise _elsewhere(name, value)
-    return ArrayType("torch", tuple(value.shape), dtype_name(str(value.dtype).removeprefix("torch."), name))
+    dtype = dtype_name(str(value.dtype).removeprefix("torch."), name)
+    return ArrayType("torch", tuple(value.shape), dtype, device)
 
 
 def _describe_dlpack(value: Any, name: str) -> ArrayType:

@@ -195,6 +195,15 @@ class Backend:
         """A tensor of undefined contents on the device; ``options`` as for ``probe``."""
         raise ContractError(f"backend {self.name!r} works on host arrays; it has no device to allocate on")
 
+    def beside(self, tensor: Any, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
+        """A tensor of undefined contents on the device of another one, and of its kind where a backend
+        owns several kinds."""
+        return self.empty(shape, dtype, options)
+
+    def overlaps(self, one: Any, other: Any) -> bool:
+        """Whether two of this backend's tensors may share memory."""
+        return one is other
+
     def host(self, tensor: Any) -> np.ndarray[Any, Any]:
         """Copies one of this backend's tensors to a new host array."""
         raise ContractError(f"backend {self.name!r} has no tensors of its own")

@@ -88,13 +88,18 @@ class Plan:
     def execute(self, tensors: Mapping[str, Any], out: Mapping[str, Any]) -> Any:
         """Runs with tensors by role that are known to be of the plan's types; ``out`` is checked here."""
         inputs = {role: self._input(role, value) for role, value in tensors.items()}
+        first = next((tensors[spec.role] for spec in self.request.op.inputs if spec.role in tensors), None)
         results: dict[str, Any] = {}
         destinations: dict[str, Any] = {}
         for role in self.request.asked:
             given = out.get(role)
-            destinations[role] = self._allocate(role) if given is None else self._given(role, given, inputs)
+            if given is None:
+                destinations[role] = self._allocate(role, first)
+            else:
+                destinations[role] = self._given(role, given, inputs)
             results[role] = given
-        _check_distinct(self.request.op.id, destinations)
+        if len(out) > 1:
+            self._check_distinct({role: destinations[role] for role in out})
         if self.executable is not None:
             try:
                 self.executable(inputs, destinations)
@@ -103,7 +108,6 @@ class Plan:
             except Exception as error:
                 names = {"op": self.request.op.id, "backend": self.backend, "variant": self.variant}
                 raise as_backend_error(error, **names) from error
-        first = next((tensors[spec.role] for spec in self.request.op.inputs if spec.role in tensors), None)
         for role, value in results.items():
             if value is None:
                 results[role] = self._deliver(destinations[role], first)
@@ -128,12 +132,12 @@ class Plan:
             None,
         )
 
-    def _allocate(self, role: str) -> Any:
+    def _allocate(self, role: str, first: Any) -> Any:
         tensor = self.request.outputs[role]
         device = self._first_device()
         if device is not None and self._at_home(device):
             options = self.catalog.options(self.backend, device)
-            return self.target.empty(tensor.shape, tensor.dtype, options)
+            return self.target.beside(first, tensor.shape, tensor.dtype, options)
         try:
             return np.empty(tensor.shape, numpy_dtype(tensor.dtype))
         except (MemoryError, ValueError) as error:
@@ -155,12 +159,30 @@ class Plan:
         if kind.device is not None:
             if not self._at_home(kind.device):
                 raise ContractError(f"out {role} is on {kind.device}, but {self.backend} runs this plan")
-            clash = next((name for name, source in inputs.items() if source is value), None)
-            if clash:
-                raise ContractError(f"out {role} is input {clash}; results never overwrite inputs")
+            for name, source in inputs.items():
+                if self._overlaps(value, source):
+                    raise ContractError(f"out {role} is input {name}; results never overwrite inputs")
             return value
         hosts = {name: source for name, source in inputs.items() if isinstance(source, np.ndarray)}
         return arrays.check_out(role, value, kind, hosts)
+
+    def _check_distinct(self, destinations: Mapping[str, Any]) -> None:
+        seen: list[tuple[str, Any]] = []
+        for role, value in destinations.items():
+            for other, earlier in seen:
+                if self._overlaps(value, earlier):
+                    op = self.request.op.id
+                    raise ContractError(
+                        f"{op}: out {role} and out {other} share memory", op=op, argument=role
+                    )
+            seen.append((role, value))
+
+    def _overlaps(self, one: Any, other: Any) -> bool:
+        """Whether two arrays of the host, or two tensors of the plan's backend, may share memory."""
+        hosts = isinstance(one, np.ndarray), isinstance(other, np.ndarray)
+        if all(hosts):
+            return arrays.overlaps(one, other)
+        return not any(hosts) and self.target.overlaps(one, other)
 
     def _deliver(self, result: Any, first: Any) -> Any:
         """A fresh result as the kind of the first tensor, on its device."""
@@ -171,16 +193,6 @@ class Plan:
             owner = self.catalog.at(device)
             return owner.place(result, self.catalog.options(owner.name, device))
         return arrays.like(result, first)
-
-
-def _check_distinct(op: str, destinations: Mapping[str, Any]) -> None:
-    seen: list[tuple[str, Any]] = []
-    for role, value in destinations.items():
-        for other, earlier in seen:
-            both = isinstance(value, np.ndarray) and isinstance(earlier, np.ndarray)
-            if value is earlier or (both and arrays.overlaps(value, earlier)):
-                raise ContractError(f"{op}: out {role} and out {other} share memory", op=op, argument=role)
-        seen.append((role, value))
 
 
 def _text(kind: ArrayType) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import registry
+import registry_cuda
 import registry_manifests
 import registry_numpy
 import registry_webgpu
@@ -49,6 +50,16 @@ def webgpu(shared: Registry) -> Registry:
     if not status.available:
         pytest.skip(f"no WebGPU adapter: {status.because}: {status.found}")
     return shared
+
+
+@pytest.fixture(scope="session")
+def cuda() -> Registry:
+    """A registry with the CUDA backend, where there is a GPU that it can use."""
+    reg = Registry([registry_manifests, registry_numpy, registry_cuda], entry_points=False)
+    status = next(s for s in reg.backends() if s.name == "cuda")
+    if not status.available:
+        pytest.skip(f"no CUDA device: {status.because}: {status.found}")
+    return reg
 
 
 @pytest.fixture(scope="session")

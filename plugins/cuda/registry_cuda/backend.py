@@ -1,0 +1,136 @@
+"""The CUDA backend: claims the ops it has kernels for, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from registry.hookspecs import Availability, Backend, Claim, Executable, Refusal, RenderedPass
+from registry.op import Op
+from registry.request import Request
+
+from . import tensor as tensors
+from .devices import Profile, open_profile, parse_profile, probe
+from .kernel import Kernel
+from .launch import on_device
+from .problem import NORMALIZATIONS, PARTS, read_problem
+from .variants import FLAT, ROWS, VARIANTS
+
+
+class CudaBackend(Backend):
+    """Runs CUDA C++ through CuPy, on arrays of CuPy, torch and whatever shares its device memory.
+
+    Options (``registry.configure(options={"cuda": ...})``): ``device``: the index of a device, or a part of
+    its name.
+    """
+
+    name = "cuda"
+    priority = 200
+    option_names = ("device",)
+
+    def probe(self, options: Mapping[str, Any]) -> Availability:
+        """Imports CuPy, when it is installed, and asks the driver."""
+        return probe(_part(options))
+
+    def imagine(self, profile: Mapping[str, Any]) -> Availability:
+        """A device by its computeCapability ([major, minor]), multiProcessorCount and name."""
+        return parse_profile(profile).availability({"device": "described by the caller"})
+
+    def claims(self, op: Op) -> Sequence[Claim | Refusal]:
+        """``rows_registers``, ``rows_split`` and ``rows_block`` by the length and number of rows."""
+        if op.package is not None:
+            return []
+        if op.id not in PARTS:
+            return [Refusal("the op is built in", op.id, ", ".join(PARTS))]
+        return ROWS if op.id in NORMALIZATIONS else FLAT
+
+    def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Executable:
+        """Renders, compiles and loads."""
+        return Kernel(read_problem(request), VARIANTS[claim.variant], open_profile(_part(options)))
+
+    def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
+        """The source of every launch, without touching the device."""
+        profile = availability.record
+        assert isinstance(profile, Profile)
+        problem, variant = read_problem(request), VARIANTS[claim.variant]
+        kernel = variant.kernel(problem)
+        source = kernel.source()
+        uniforms = {
+            "rows": problem.rows,
+            "first_row": 0,
+            "skip_rows": problem.skip_rows,
+            "pieces": variant.pieces(problem, problem.rows, profile.multiprocessors),
+            "epsilon": problem.epsilon,
+        }
+        return tuple(
+            RenderedPass(
+                id=item.function,
+                shader=kernel.template,
+                language="cuda",
+                source=source,
+                constants=kernel.constants,
+                inputs={},
+                declarations=f"__launch_bounds__({item.threads}) void {item.function}(const Tensors all)",
+                uniforms=uniforms,
+                dispatch=(item.grid, 1, 1),
+            )
+            for item in variant.launches(problem, problem.rows, profile.multiprocessors)
+        )
+
+    def owns(self, array: object) -> bool:
+        """Whether the array lies in the memory of a CUDA device."""
+        return tensors.device_of(array) is not None
+
+    def location(self, tensor: Any) -> str:
+        """``cuda:0``."""
+        index = tensors.device_of(tensor)
+        assert index is not None
+        return tensors.device_name(index)
+
+    def place(self, array: np.ndarray[Any, Any], options: Mapping[str, Any]) -> Any:
+        """Copies a host array to the device: a CuPy array, or for bfloat16 a `Tensor`."""
+        made = self.empty(array.shape, array.dtype.name, options)
+        target = tensors.as_cupy(made)
+        with on_device(target.device.id):
+            target.set(np.ascontiguousarray(array).view(target.dtype))
+        return made
+
+    def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
+        """A tensor of undefined contents on the device: a CuPy array, or for bfloat16 a `Tensor`."""
+        with on_device(_index(options)):
+            return tensors.allocate(shape, dtype)
+
+    def beside(self, tensor: Any, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
+        """A tensor of undefined contents, of the kind and on the device of another one."""
+        index = tensors.device_of(tensor)
+        assert index is not None
+        with on_device(index):
+            return tensors.allocate_beside(tensor, shape, dtype)
+
+    def host(self, tensor: Any) -> np.ndarray[Any, Any]:
+        """Copies a device tensor to the host."""
+        return tensors.to_host(tensor)
+
+    def overlaps(self, one: Any, other: Any) -> bool:
+        """Whether the bytes between the first and the last of two tensors have any in common."""
+        return tensors.overlaps(one, other)
+
+
+def _part(options: Mapping[str, Any]) -> str | None:
+    device = options.get("device")
+    return None if device is None else str(device)
+
+
+def _index(options: Mapping[str, Any]) -> int:
+    from cupy.cuda import runtime
+
+    part = _part(options)
+    if part is None:
+        return int(runtime.getDevice())
+    if part.isdecimal() and int(part) < runtime.getDeviceCount():
+        return int(part)
+    index = open_profile(part).index
+    assert index is not None
+    return index

@@ -1,0 +1,160 @@
+"""The kernels as data: how work is laid out over threads, and the source text of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from .problem import Problem
+
+ITEM_BYTES: Mapping[str, int] = MappingProxyType({"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8})
+ACCESS_BYTES = 16
+"""The most that a thread loads or stores at once."""
+
+WARP = 32
+BLOCK = 128
+"""Threads of a block that holds several rows."""
+
+MOST_THREADS = 1024
+HELD: Mapping[str, int] = MappingProxyType({"float16": 24, "bfloat16": 24, "float32": 24, "float64": 12})
+"""Elements of a row that a thread holds in registers at most: beside as many that are on their way in,
+1024 threads of them fill a multiprocessor's registers."""
+
+SEGMENT_THREADS = 512
+SEGMENT_ITEMS: Mapping[str, int] = MappingProxyType(
+    {"float16": 16, "bfloat16": 16, "float32": 16, "float64": 8}
+)
+"""Elements a thread holds of a segment, the piece of a long row that is measured at once."""
+
+BLOCK_SEGMENTS = 512
+"""The most segments whose measures one block keeps in shared memory."""
+
+BIAS_THREADS = 256
+BIAS_ITEMS = 2
+"""Vectors of a thread in BiasAdd."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One launch: the function's name in the source, blocks of one launch, threads of a block."""
+
+    function: str
+    grid: int
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """A template and what is baked into it."""
+
+    template: str
+    constants: Mapping[str, Any]
+
+    def source(self, aligned: bool = True) -> str:
+        """The CUDA C++. Without ``aligned`` it takes pointers of any alignment, to the same bits."""
+        return _environment().get_template(self.template).render(**self.constants, aligned=aligned)
+
+
+def vector_of(hidden: int, dtype: str) -> int:
+    """Elements of one access: as many as fit one and divide the row, so that every row begins aligned."""
+    return math.gcd(hidden, ACCESS_BYTES // ITEM_BYTES[dtype])
+
+
+def longest_in_registers(dtype: str) -> int:
+    """The longest row that a block holds in registers."""
+    return MOST_THREADS * HELD[dtype]
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << max(0, least - 1).bit_length()
+
+
+def _row_constants(problem: Problem) -> dict[str, Any]:
+    parts = problem.roles.keys()
+    return {
+        "dtype": problem.dtype,
+        "hidden": problem.hidden,
+        "vector": vector_of(problem.hidden, problem.dtype),
+        "skip": "skip" in parts,
+        "skip_repeats": problem.skip_repeats,
+        "bias": "bias" in parts,
+        "centred": problem.centred,
+        "scale": problem.scale,
+        "shift": problem.shift,
+        **{output: output in parts for output in ("y", "sum", "mean", "inverse")},
+    }
+
+
+def rows_registers(problem: Problem) -> Kernel:
+    """Rows in registers: few lanes for a short row, so that every thread has something to load."""
+    vector = vector_of(problem.hidden, problem.dtype)
+    vectors = problem.hidden // vector
+    lanes = _power_of_two(-(-problem.hidden // HELD[problem.dtype]))
+    if lanes < WARP:
+        lanes = min(WARP, _power_of_two(vectors))
+    constants = {
+        **_row_constants(problem),
+        "lanes": lanes,
+        "rows": max(1, BLOCK // lanes),
+        "items": -(-vectors // lanes),
+    }
+    return Kernel(template="rows.cu.jinja", constants=constants)
+
+
+def rows_block(problem: Problem) -> Kernel:
+    """Long rows, a block each."""
+    return _long_rows(problem, keeps_parts=True)
+
+
+def rows_split(problem: Problem) -> Kernel:
+    """Long rows, each shared by several blocks, in two launches."""
+    return _long_rows(problem, keeps_parts=False)
+
+
+def _long_rows(problem: Problem, keeps_parts: bool) -> Kernel:
+    constants = _row_constants(problem)
+    constants |= {
+        "threads": SEGMENT_THREADS,
+        "items": SEGMENT_ITEMS[problem.dtype] // constants["vector"],
+        "keeps_parts": keeps_parts,
+    }
+    return Kernel(template="long_rows.cu.jinja", constants=constants)
+
+
+def segments_of(problem: Problem) -> int:
+    """Into how many segments a long row is cut."""
+    return -(-problem.hidden // (SEGMENT_THREADS * SEGMENT_ITEMS[problem.dtype]))
+
+
+def bias_add(problem: Problem) -> Kernel:
+    """Sums alone: the tensors are flat, so that their vectors need not end where a row ends."""
+    constants = {
+        "dtype": problem.dtype,
+        "hidden": problem.hidden,
+        "vector": ACCESS_BYTES // problem.item_bytes,
+        "wide": problem.rows * problem.hidden >= 2**31,
+        "threads": BIAS_THREADS,
+        "items": BIAS_ITEMS,
+    }
+    return Kernel(template="bias_add.cu.jinja", constants=constants)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, "kernels"),
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: str(value).lower() if isinstance(value, bool) else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )

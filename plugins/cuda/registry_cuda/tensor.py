@@ -1,0 +1,193 @@
+"""Device arrays of every kind: ours, CuPy's, torch's and whatever offers its device memory."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from registry.dtypes import numpy_dtype
+
+from .launch import on_device
+
+CUDA = (2, 13)
+"""DLPack's device types for memory of a CUDA device: kDLCUDA, kDLCUDAManaged."""
+
+
+class Tensor:
+    """A dense, row-major tensor of bfloat16, which not every CuPy has as an element type.
+
+    Attributes: ``shape``, ``dtype`` (``bfloat16``), ``bits`` (the CuPy array of uint16 that it is kept in).
+    """
+
+    dtype = "bfloat16"
+
+    def __init__(self, bits: Any):
+        self.bits = bits
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
+        found: tuple[int, ...] = self.bits.shape
+        return found
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return 2 * self.size
+
+    @property
+    def device(self) -> str:
+        """Where it lives: ``cuda:0``."""
+        return device_name(self.bits.device.id)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy on the host."""
+        bits: np.ndarray[Any, Any] = self.bits.get()
+        return bits.view(numpy_dtype("bfloat16"))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """A copy on the host, for ``numpy.asarray``."""
+        if copy is False:
+            raise ValueError("a device tensor cannot be seen without a copy")
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"<{self.device} tensor bfloat16 {list(self.shape)}>"
+
+
+@cache
+def device_name(index: int) -> str:
+    """``cuda:0``."""
+    return f"cuda:{index}"
+
+
+def root(value: object) -> str:
+    """The library a value's type comes from."""
+    return type(value).__module__.partition(".")[0]
+
+
+def device_of(value: Any) -> int | None:
+    """The index of the CUDA device on which a value lives, or None when it is no array on one."""
+    library = root(value)
+    if library == "cupy":
+        data = getattr(value, "data", None)
+        return None if data is None else int(data.device_id)
+    if isinstance(value, Tensor):
+        return int(value.bits.data.device_id)
+    if library == "torch":
+        device: Any = getattr(value, "device", None)
+        return int(device.index) if getattr(device, "type", None) == "cuda" else None
+    if library in ("numpy", "builtins"):
+        return None
+    dlpack = getattr(value, "__dlpack_device__", None)
+    if dlpack is not None:
+        try:
+            kind, index = dlpack()
+        except Exception:  # whatever another library raises here
+            return None
+        return int(index) if int(kind) in CUDA else None
+    if hasattr(value, "__cuda_array_interface__"):
+        import cupy
+
+        return int(cupy.cuda.runtime.pointerGetAttributes(value.__cuda_array_interface__["data"][0]).device)
+    return None
+
+
+def address(value: Any) -> int | None:
+    """Where the elements of a device tensor begin; None when they have gaps, or only its library can tell."""
+    kind = type(value)
+    read = _ADDRESSES.get(kind)
+    if read is None:
+        library = root(value)
+        read = _ADDRESSES[kind] = {"cupy": _address_cupy, "torch": _address_torch}.get(library, _unknown)
+    return read(value)
+
+
+def _address_cupy(value: Any) -> int | None:
+    return value.data.ptr if value.flags.c_contiguous else None
+
+
+def _address_torch(value: Any) -> int | None:
+    return value.data_ptr() if value.is_contiguous() and not value.is_neg() else None
+
+
+def _unknown(value: Any) -> int | None:
+    return None
+
+
+_ADDRESSES: dict[type, Callable[[Any], int | None]] = {Tensor: lambda tensor: _address_cupy(tensor.bits)}
+
+
+def as_cupy(value: Any) -> Any:
+    """A CuPy array on the memory of any device array; of uint16 for bfloat16."""
+    import cupy
+
+    if isinstance(value, Tensor):
+        return value.bits
+    if root(value) == "torch":
+        plain = value.resolve_neg() if value.is_neg() else value
+        if plain.dtype == sys.modules["torch"].bfloat16:
+            return cupy.from_dlpack(plain.view(sys.modules["torch"].int16)).view(np.uint16)
+        return cupy.from_dlpack(plain)
+    if isinstance(value, cupy.ndarray):
+        array = value
+    else:
+        array = cupy.from_dlpack(value) if hasattr(value, "__dlpack__") else cupy.asarray(value)
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
+def to_host(value: Any) -> np.ndarray[Any, Any]:
+    """A copy of any device array on the host."""
+    array = as_cupy(value)
+    with on_device(array.device.id):
+        found: np.ndarray[Any, Any] = array.get()
+    return found.view(numpy_dtype("bfloat16")) if str(value.dtype).endswith("bfloat16") else found
+
+
+def overlaps(one: Any, other: Any) -> bool:
+    """Whether the bytes from the first to the last element of two tensors have any in common."""
+    (a, b), (c, d) = (cupy_bounds(as_cupy(value)) for value in (one, other))
+    return a < d and c < b
+
+
+def cupy_bounds(array: Any) -> tuple[int, int]:
+    """The addresses from which and up to which a CuPy array's elements lie."""
+    if not array.size:
+        return 0, 0
+    reach = [(dim - 1) * step for dim, step in zip(array.shape, array.strides, strict=True)]
+    low = array.data.ptr + sum(step for step in reach if step < 0)
+    return low, array.data.ptr + sum(step for step in reach if step > 0) + array.itemsize
+
+
+def allocate(shape: tuple[int, ...], dtype: str) -> Any:
+    """A CuPy array on the current device, or a `Tensor` of bfloat16."""
+    import cupy
+
+    if dtype == "bfloat16":
+        return Tensor(cupy.empty(shape, np.uint16))
+    return cupy.empty(shape, numpy_dtype(dtype))
+
+
+def allocate_beside(first: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """A tensor of the kind of another one, on the current device."""
+    library = root(first)
+    if library == "torch":
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=first.device)
+    if library == "cupy" and dtype == "bfloat16":
+        return allocate(shape, dtype).bits.view(numpy_dtype(dtype))
+    made = allocate(shape, dtype)
+    if library in ("cupy", "registry_cuda"):
+        return made
+    importer = getattr(sys.modules.get(library), "from_dlpack", None)
+    return made if importer is None or dtype == "bfloat16" else importer(made)

@@ -1,0 +1,122 @@
+"""The variants: which kernel each is, when it may run, and over what grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from registry.hookspecs import Claim, Predicate
+from registry.request import Request
+
+from . import kernels
+from .kernels import Kernel, Launch
+from .problem import Problem, read_problem
+
+SPLIT_BLOCKS = 4
+"""Blocks of a row that is split, for each multiprocessor, at most."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel of a problem, its launches for a number of rows, and the blocks that share one of them.
+
+    ``launches(problem, rows, multiprocessors)``. ``parts`` are the numbers of scratch a row needs.
+    """
+
+    kernel: Callable[[Problem], Kernel]
+    launches: Callable[[Problem, int, int], tuple[Launch, ...]]
+    pieces: Callable[[Problem, int, int], int] = lambda problem, rows, multiprocessors: 1
+    parts: Callable[[Problem], int] = lambda problem: 0
+
+
+def _registers(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:
+    layout = kernels.rows_registers(problem).constants
+    grid = -(-rows // layout["rows"])
+    return (Launch(function="rows_registers", grid=grid, threads=layout["lanes"] * layout["rows"]),)
+
+
+def _block(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:
+    return (Launch(function="rows_block", grid=rows, threads=kernels.SEGMENT_THREADS),)
+
+
+def _pieces(problem: Problem, rows: int, multiprocessors: int) -> int:
+    return min(kernels.segments_of(problem), max(1, SPLIT_BLOCKS * multiprocessors // rows))
+
+
+def _split(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:
+    grid = rows * _pieces(problem, rows, multiprocessors)
+    names = ("measure_segments", "normalize_segments")
+    return tuple(Launch(function=name, grid=grid, threads=kernels.SEGMENT_THREADS) for name in names)
+
+
+def _bias_add(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:
+    vector = kernels.ACCESS_BYTES // problem.item_bytes
+    share = kernels.BIAS_THREADS * kernels.BIAS_ITEMS * vector
+    grid = -(-rows * problem.hidden // share)
+    return (Launch(function="bias_add", grid=grid, threads=kernels.BIAS_THREADS),)
+
+
+VARIANTS: Mapping[str, Variant] = MappingProxyType(
+    {
+        "rows_registers": Variant(kernels.rows_registers, _registers),
+        "rows_split": Variant(
+            kernels.rows_split, _split, _pieces, lambda problem: 3 * kernels.segments_of(problem)
+        ),
+        "rows_block": Variant(kernels.rows_block, _block),
+        "bias_add": Variant(kernels.bias_add, _bias_add),
+    }
+)
+
+
+def _holds(request: Request, device: Mapping[str, Any]) -> str | None:
+    problem = read_problem(request)
+    longest = kernels.longest_in_registers(problem.dtype)
+    return None if problem.hidden <= longest else f"{problem.hidden} elements of {problem.dtype}"
+
+
+def _measures_fit(request: Request, device: Mapping[str, Any]) -> str | None:
+    segments = kernels.segments_of(read_problem(request))
+    return None if segments <= kernels.BLOCK_SEGMENTS else f"{segments} segments"
+
+
+def _rows_suffice(request: Request, device: Mapping[str, Any]) -> str | None:
+    problem = read_problem(request)
+    if _measures_fit(request, device) is not None:
+        return "rows too long for one block"
+    count = device["multiProcessorCount"]
+    return None if problem.rows >= count else f"{problem.rows} rows for {count} multiprocessors"
+
+
+ROWS: Sequence[Claim] = (
+    Claim(
+        "rows_registers",
+        priority=3,
+        when=(
+            Predicate(
+                "a block's registers hold a row",
+                f"at most {kernels.longest_in_registers('float32')} elements "
+                f"(float64: {kernels.longest_in_registers('float64')})",
+                _holds,
+            ),
+        ),
+    ),
+    Claim(
+        "rows_split",
+        priority=2,
+        demote_when=(Predicate("a block for each row fills the device", "fewer rows", _rows_suffice),),
+    ),
+    Claim(
+        "rows_block",
+        priority=1,
+        when=(
+            Predicate(
+                "a block's shared memory holds the measures of a row",
+                f"at most {kernels.BLOCK_SEGMENTS} segments",
+                _measures_fit,
+            ),
+        ),
+    ),
+)
+FLAT: Sequence[Claim] = (Claim("bias_add"),)
