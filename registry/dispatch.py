@@ -12,7 +12,7 @@ from . import arrays
 from .call import Call, parse_call
 from .catalog import KEEP, Catalog, Status
 from .errors import ContractError
-from .memo import Memo, signature
+from .memo import Keys, Memo, make_route
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Registry:
 
     def __init__(self, plugins: Iterable[object] = (), *, entry_points: bool = True):
         self.catalog = Catalog(plugins, entry_points)
+        self._keys = Keys(self.catalog)
         self._memo = Memo()
         self._here = threading.local()
 
@@ -96,24 +97,18 @@ class Registry:
             NoPlanError: no candidate accepts the request; the message has every reason.
             BackendError: a backend failed while running, or the variant that was named while preparing.
         """
-        location = self.catalog.location
         try:
-            key: Any = (op, signature(tensors, location), signature(named, location))
-            plan = self._memo.get(key)
-        except (
-            ContractError,
-            TypeError,
-            RecursionError,
-        ):  # rare or wrong: read it in full, which names what is wrong
-            key = plan = None
-        if plan is not None:
-            call = parse_call(plan.request.op, tensors, named)
-            return plan.execute(call.tensors, call.out)
+            key = self._keys.of(op, tensors, named)
+            route = self._memo.get(key)
+        except (ContractError, TypeError, RecursionError):
+            key = route = None  # rare or wrong: read in full below, which names what is wrong
+        if route is not None:
+            return route.run(tensors, named)
         generation = self._memo.generation
         call = parse_call(self.op(op), tensors, named)
         plan, lasting = self._plan(call)
         if key is not None and lasting:
-            self._memo.put(key, plan, generation)
+            self._memo.put(key, make_route(plan, tensors, named), generation)
         return plan.execute(call.tensors, call.out)
 
     def prepare(self, op: str | Op, /, *tensors: Any, **named: Any) -> Plan:
@@ -260,6 +255,7 @@ class Registry:
     def refresh(self) -> None:
         """Reads environment variables, plugins and devices anew; forgets all plans."""
         self.catalog.refresh()
+        self._keys = Keys(self.catalog)
         self._memo.clear()
 
     def _bind(self, call: Call) -> Request:
@@ -270,7 +266,7 @@ class Registry:
     def _plan(self, call: Call) -> tuple[Plan, bool]:
         from .planning import make_plan
 
-        return make_plan(self.catalog, call, self._remember)
+        return make_plan(self.catalog, call, self._keys, self._remember)
 
     def _remember(self, plan: Plan) -> None:
         self._here.plan = plan

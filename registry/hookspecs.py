@@ -7,7 +7,7 @@ the same door.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -194,6 +194,14 @@ class Backend:
     def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
         """A tensor of undefined contents on the device; ``options`` as for ``probe``."""
         raise ContractError(f"backend {self.name!r} works on host arrays; it has no device to allocate on")
+
+    def reader(self, kind: type) -> Callable[[Any], Hashable] | None:
+        """A quick way to tell this backend's tensors of a type apart, or None.
+
+        What it returns for a tensor decides the tensor's shape, dtype and device, and that the backend takes
+        it; repeated calls are recognised by it.
+        """
+        return None
 
     def beside(self, tensor: Any, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
         """A tensor of undefined contents on the device of another one, and of its kind where a backend

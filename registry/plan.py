@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import keyword
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from . import arrays
 from .arrays import ArrayType
-from .call import parse_call
+from .call import Call, parse_call
 from .catalog import Catalog
 from .decide import Decision
 from .dtypes import numpy_dtype
 from .errors import BackendError, ContractError, RegistryError, as_backend_error
 from .hookspecs import Backend, Executable
+from .memo import Keys, Memo, make_route
 from .request import Request, plain_value
 
 
@@ -37,6 +38,7 @@ class Plan:
     executable: Executable | None
     single: bool
     catalog: Catalog
+    keys: Keys
     finished: Callable[[Plan], None]
 
     @property
@@ -59,6 +61,25 @@ class Plan:
             ContractError: other shapes, dtypes, kinds or devices than the plan was made for, or an option
                 that was settled when it was made.
         """
+        try:
+            key = self.keys.of(None, tensors, named)
+            route = self._routes.get(key)
+        except (ContractError, TypeError, RecursionError):
+            key = route = None  # rare or wrong: read in full below, which names what is wrong
+        if route is not None:
+            return route.run(tensors, named)
+        call = self._read(tensors, named)
+        if key is not None:
+            self._routes.put(key, make_route(self, tensors, named), 0)
+        return self.execute(call.tensors, call.out)
+
+    @cached_property
+    def _routes(self) -> Memo:
+        """The ways in which the plan has been called."""
+        return Memo(16)
+
+    def _read(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> Call:
+        """The call, checked to be what the plan was made for."""
         settled = [name for name in ("backend", "variant", "device", "outputs", "profile") if name in named]
         if settled:
             raise ContractError(f"a plan's {settled[0]} is settled; prepare another plan")
@@ -83,68 +104,79 @@ class Plan:
                 raise ContractError(
                     f"{op.id}: this plan was made for another {name}", op=op.id, argument=name
                 )
-        return self.execute(call.tensors, call.out)
+        return call
 
     def execute(self, tensors: Mapping[str, Any], out: Mapping[str, Any]) -> Any:
         """Runs with tensors by role that are known to be of the plan's types; ``out`` is checked here."""
-        inputs = {role: self._input(role, value) for role, value in tensors.items()}
-        first = next((tensors[spec.role] for spec in self.request.op.inputs if spec.role in tensors), None)
-        results: dict[str, Any] = {}
-        destinations: dict[str, Any] = {}
-        for role in self.request.asked:
-            given = out.get(role)
-            if given is None:
-                destinations[role] = self._allocate(role, first)
-            else:
-                destinations[role] = self._given(role, given, inputs)
-            results[role] = given
+        inputs = {
+            role: convert(tensors[role]) if convert else tensors[role] for role, convert in self._inputs
+        }
+        first = tensors[self._inputs[0][0]] if self._inputs else None
+        outputs = {
+            role: allocate(first) if out.get(role) is None else self._given(role, out[role], inputs)
+            for role, allocate in self._outputs
+        }
         if len(out) > 1:
-            self._check_distinct({role: destinations[role] for role in out})
+            self._check_distinct({role: outputs[role] for role in out})
         if self.executable is not None:
             try:
-                self.executable(inputs, destinations)
+                self.executable(inputs, outputs)
             except RegistryError:
                 raise
             except Exception as error:
                 names = {"op": self.request.op.id, "backend": self.backend, "variant": self.variant}
                 raise as_backend_error(error, **names) from error
-        for role, value in results.items():
-            if value is None:
-                results[role] = self._deliver(destinations[role], first)
         self.finished(self)
-        if self.single:
-            return results[self.request.asked[0]]
-        return _result_type(self.request.asked)(*(results[role] for role in self.request.asked))
+        deliver = self._deliver
+        results = [
+            out[role] if out.get(role) is not None else deliver(value, first) if deliver else value
+            for role, value in outputs.items()
+        ]
+        return results[0] if self.single else _result_type(self.request.asked)(*results)
 
-    def _input(self, role: str, value: Any) -> Any:
-        kind = self.types[role]
-        if kind.device is None:
-            return arrays.to_host(value, role)
-        return value if self._at_home(kind.device) else self.catalog.at(kind.device).host(value)
+    @cached_property
+    def _inputs(self) -> tuple[tuple[str, Callable[[Any], Any] | None], ...]:
+        """Every input in manifest order, and what makes it one that the backend takes."""
+
+        def converter(role: str) -> Callable[[Any], Any] | None:
+            device = self.types[role].device
+            if device is None:
+                return partial(arrays.to_host, name=role)
+            return None if self._at_home(device) else self.catalog.at(device).host
+
+        roles = (spec.role for spec in self.request.op.inputs if spec.role in self.types)
+        return tuple((role, converter(role)) for role in roles)
+
+    @cached_property
+    def _outputs(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+        """Every output asked for, and what allocates it beside the first input."""
+        return tuple((role, self._allocator(role)) for role in self.request.asked)
 
     def _at_home(self, device: str) -> bool:
         """Whether a device is of the plan's backend; by name, for a refresh makes new backend objects."""
         return device.partition(":")[0] == self.target.name
 
     def _first_device(self) -> str | None:
-        return next(
-            (self.types[s.role].device for s in self.request.op.inputs if s.role in self.types),
-            None,
-        )
+        return self.types[self._inputs[0][0]].device if self._inputs else None
 
-    def _allocate(self, role: str, first: Any) -> Any:
-        tensor = self.request.outputs[role]
+    def _allocator(self, role: str) -> Callable[[Any], Any]:
+        shape, dtype = self.request.outputs[role].shape, self.request.outputs[role].dtype
         device = self._first_device()
         if device is not None and self._at_home(device):
-            options = self.catalog.options(self.backend, device)
-            return self.target.beside(first, tensor.shape, tensor.dtype, options)
-        try:
-            return np.empty(tensor.shape, numpy_dtype(tensor.dtype))
-        except (MemoryError, ValueError) as error:
-            message = f"output {role} of shape {arrays.shapes_text(tensor.shape)} does not fit memory"
-            raise BackendError(
-                message, op=self.request.op.id, backend=self.backend, variant=self.variant
-            ) from error
+            beside, options = self.target.beside, self.catalog.options(self.backend, device)
+            return lambda first: beside(first, shape, dtype, options)
+        stored = numpy_dtype(dtype)
+
+        def on_host(first: Any) -> Any:
+            try:
+                return np.empty(shape, stored)
+            except (MemoryError, ValueError) as error:
+                message = f"output {role} of shape {arrays.shapes_text(shape)} does not fit memory"
+                raise BackendError(
+                    message, op=self.request.op.id, backend=self.backend, variant=self.variant
+                ) from error
+
+        return on_host
 
     def _given(self, role: str, value: Any, inputs: Mapping[str, Any]) -> Any:
         tensor = self.request.outputs[role]
@@ -184,15 +216,18 @@ class Plan:
             return arrays.overlaps(one, other)
         return not any(hosts) and self.target.overlaps(one, other)
 
-    def _deliver(self, result: Any, first: Any) -> Any:
-        """A fresh result as the kind of the first tensor, on its device."""
-        if not isinstance(result, np.ndarray):
-            return result
+    @cached_property
+    def _deliver(self) -> Callable[[Any, Any], Any] | None:
+        """What makes a fresh result one of the kind of the first tensor, on its device."""
         device = self._first_device()
-        if device is not None:
-            owner = self.catalog.at(device)
-            return owner.place(result, self.catalog.options(owner.name, device))
-        return arrays.like(result, first)
+        if device is None:
+            kind = self.types[self._inputs[0][0]].kind if self._inputs else "numpy"
+            return None if kind == "numpy" else arrays.like
+        if self._at_home(device):
+            return None
+        owner = self.catalog.at(device)
+        place, options = owner.place, self.catalog.options(owner.name, device)
+        return lambda result, first: place(result, options)
 
 
 def _text(kind: ArrayType) -> str:

@@ -10,6 +10,7 @@ from .call import Call, wrong
 from .catalog import Catalog
 from .decide import Policy
 from .errors import BackendError, ContractError, NoPlanError, RegistryWarning, as_backend_error, shorten
+from .memo import Keys
 from .plan import Plan
 from .request import Request, bind
 from .selection import choose, place_of
@@ -32,7 +33,9 @@ def bind_call(catalog: Catalog, call: Call) -> Request:
     return request
 
 
-def make_plan(catalog: Catalog, call: Call, finished: Callable[[Plan], None]) -> tuple[Plan, bool]:
+def make_plan(
+    catalog: Catalog, call: Call, keys: Keys, finished: Callable[[Plan], None]
+) -> tuple[Plan, bool]:
     """A plan for a call, and whether it may be remembered: not when a lost device stood in the way.
 
     Raises:
@@ -76,6 +79,7 @@ def make_plan(catalog: Catalog, call: Call, finished: Callable[[Plan], None]) ->
             executable=executable,
             single=call.single,
             catalog=catalog,
+            keys=keys,
             finished=finished,
         )
         return plan, cause is None or not cause.lost

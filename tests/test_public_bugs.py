@@ -862,7 +862,7 @@ def test_a_failed_run_gives_no_earlier_answer(
 
     with monkeypatch.context() as patch:
         patch.setattr(device, "record", fail)
-        with pytest.raises(BackendError, match=r"BiasAdd webgpu vec4: the dispatch was refused"):
+        with pytest.raises(BackendError, match=r"BiasAdd webgpu wide: the dispatch was refused"):
             plan(**{**tensors, "X": x + 1})
     np.testing.assert_array_equal(plan(**{**tensors, "X": x + 2}), x + 2)
 

@@ -145,7 +145,7 @@ def test_a_lost_device_is_opened_anew(webgpu: Registry, fresh: Registry) -> None
     want = bias_add(fresh, x)
     tensor = fresh.to_device(x, "webgpu")
     device_of(fresh)._gpu.destroy()
-    with pytest.raises(BackendError, match=r"BiasAdd webgpu vec4: .*lost") as caught:
+    with pytest.raises(BackendError, match=r"BiasAdd webgpu wide: .*lost") as caught:
         bias_add(fresh, x)
     assert caught.value.lost
     np.testing.assert_array_equal(bias_add(fresh, x), want)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,10 @@ class CudaBackend(Backend):
             )
             for item in variant.launches(problem, problem.rows, profile.multiprocessors)
         )
+
+    def reader(self, kind: type) -> Callable[[Any], Hashable] | None:
+        """CuPy's arrays and ours go by shape, dtype and device."""
+        return tensors.reader(kind)
 
     def owns(self, array: object) -> bool:
         """Whether the array lies in the memory of a CUDA device."""

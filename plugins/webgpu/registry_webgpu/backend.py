@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -128,6 +128,10 @@ class WebGPUBackend(Backend):
         assert isinstance(profile, Profile)
         prepared = evaluate(request, request.op.variants[claim.variant], profile)
         return sum(padded(nbytes(tensor)) for tensor in private_tensors(request, prepared).values())
+
+    def reader(self, kind: type) -> Callable[[Any], Hashable] | None:
+        """Device tensors go by shape, dtype and device; one that was lost is another device."""
+        return (lambda tensor: (tensor.shape, tensor.dtype, tensor.home)) if kind is Tensor else None
 
     def owns(self, array: object) -> bool:
         """Whether the array is one of our device tensors."""
