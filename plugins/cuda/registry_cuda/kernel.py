@@ -17,7 +17,6 @@ from .tensor import address, as_cupy, root
 from .variants import Variant
 
 
-
 class Kernel:
     """Runs one problem on one device. Device tensors stay where they are, host tensors are staged."""
 
