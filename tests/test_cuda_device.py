@@ -252,10 +252,8 @@ def test_to_device_and_back(cuda: Registry) -> None:
         tensor = cuda.to_device(value, "cuda:0")
         assert cuda.host(tensor).tobytes() == value.tobytes()
         assert tuple(tensor.shape) == (1, 4)
-        np.testing.assert_array_equal(
-            cuda.host(cuda.run("LayerNormalization", X=tensor, Scale=tensor)),
-            cuda.run("LayerNormalization", X=value, Scale=value, backend="cuda"),
-        )
+        got = cuda.host(cuda.run("LayerNormalization", X=tensor, Scale=tensor))
+        same([got], [cuda.run("LayerNormalization", X=value, Scale=value, backend="cuda")])
     assert cuda.empty((2, 0), "bfloat16", "cuda").shape == (2, 0)
     with pytest.raises((BackendError, ContractError)):
         cuda.empty((2,), "float32", "cuda:99")

@@ -28,10 +28,11 @@ HELD: Mapping[str, int] = MappingProxyType({"float16": 24, "bfloat16": 24, "floa
 1024 threads of them fill a multiprocessor's registers."""
 
 SEGMENT_THREADS = 512
-SEGMENT_ITEMS: Mapping[str, int] = MappingProxyType(
-    {"float16": 16, "bfloat16": 16, "float32": 16, "float64": 8}
-)
-"""Elements a thread holds of a segment, the piece of a long row that is measured at once."""
+SEGMENT_BYTES = 64
+"""Bytes that a thread holds of a segment, as computed with, and at most ``SEGMENT_ITEMS`` vectors. A segment is
+the piece of a long row that is measured at once."""
+
+SEGMENT_ITEMS = 8
 
 BLOCK_SEGMENTS = 512
 """The most segments whose measures one block keeps in shared memory."""
@@ -122,15 +123,22 @@ def _long_rows(problem: Problem, keeps_parts: bool) -> Kernel:
     constants = _row_constants(problem)
     constants |= {
         "threads": SEGMENT_THREADS,
-        "items": SEGMENT_ITEMS[problem.dtype] // constants["vector"],
+        "items": _segment_items(problem),
         "keeps_parts": keeps_parts,
     }
     return Kernel(template="long_rows.cu.jinja", constants=constants)
 
 
+def _segment_items(problem: Problem) -> int:
+    computed = 8 if problem.dtype == "float64" else 4
+    vector = vector_of(problem.hidden, problem.dtype)
+    return min(SEGMENT_ITEMS, SEGMENT_BYTES // computed // vector)
+
+
 def segments_of(problem: Problem) -> int:
     """Into how many segments a long row is cut."""
-    return -(-problem.hidden // (SEGMENT_THREADS * SEGMENT_ITEMS[problem.dtype]))
+    vector = vector_of(problem.hidden, problem.dtype)
+    return -(-problem.hidden // (SEGMENT_THREADS * _segment_items(problem) * vector))
 
 
 def bias_add(problem: Problem) -> Kernel:

@@ -78,29 +78,50 @@ def root(value: object) -> str:
 
 def device_of(value: Any) -> int | None:
     """The index of the CUDA device on which a value lives, or None when it is no array on one."""
-    library = root(value)
-    if library == "cupy":
-        data = getattr(value, "data", None)
-        return None if data is None else int(data.device_id)
-    if isinstance(value, Tensor):
-        return int(value.bits.data.device_id)
-    if library == "torch":
-        device: Any = getattr(value, "device", None)
-        return int(device.index) if getattr(device, "type", None) == "cuda" else None
-    if library in ("numpy", "builtins"):
-        return None
-    dlpack = getattr(value, "__dlpack_device__", None)
-    if dlpack is not None:
-        try:
-            kind, index = dlpack()
-        except Exception:  # whatever another library raises here
-            return None
-        return int(index) if int(kind) in CUDA else None
-    if hasattr(value, "__cuda_array_interface__"):
-        import cupy
+    kind = type(value)
+    find = _FINDERS.get(kind)
+    if find is None:
+        find = _FINDERS[kind] = _finder(kind)
+    return find(value)
 
-        return int(cupy.cuda.runtime.pointerGetAttributes(value.__cuda_array_interface__["data"][0]).device)
-    return None
+
+def _finder(kind: type) -> Callable[[Any], int | None]:
+    library = kind.__module__.partition(".")[0]
+    if library == "cupy" and hasattr(kind, "data"):
+        return _device_cupy
+    if library == "torch" and hasattr(kind, "is_cuda"):
+        return _device_torch
+    if library not in ("numpy", "builtins") and hasattr(kind, "__dlpack_device__"):
+        return _device_dlpack
+    return _device_interface
+
+
+def _device_cupy(value: Any) -> int | None:
+    return int(value.data.device_id)
+
+
+def _device_torch(value: Any) -> int | None:
+    return int(value.device.index) if value.is_cuda else None
+
+
+def _device_dlpack(value: Any) -> int | None:
+    try:
+        kind, index = value.__dlpack_device__()
+    except Exception:  # whatever another library raises here
+        return None
+    return int(index) if int(kind) in CUDA else None
+
+
+def _device_interface(value: Any) -> int | None:
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is None:
+        return None
+    import cupy
+
+    return int(cupy.cuda.runtime.pointerGetAttributes(interface["data"][0]).device)
+
+
+_FINDERS: dict[type, Callable[[Any], int | None]] = {Tensor: lambda tensor: _device_cupy(tensor.bits)}
 
 
 def reader(kind: type) -> Callable[[Any], Hashable] | None:
@@ -152,7 +173,7 @@ def as_cupy(value: Any) -> Any:
         array = value
     else:
         array = cupy.from_dlpack(value) if hasattr(value, "__dlpack__") else cupy.asarray(value)
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    return array.view(np.uint16) if array.dtype.kind == "V" else array  # bfloat16
 
 
 def to_host(value: Any) -> np.ndarray[Any, Any]:
@@ -165,17 +186,24 @@ def to_host(value: Any) -> np.ndarray[Any, Any]:
 
 def overlaps(one: Any, other: Any) -> bool:
     """Whether the bytes from the first to the last element of two tensors have any in common."""
-    (a, b), (c, d) = (cupy_bounds(as_cupy(value)) for value in (one, other))
+    (a, b), (c, d) = _bounds(one), _bounds(other)
     return a < d and c < b
 
 
-def cupy_bounds(array: Any) -> tuple[int, int]:
-    """The addresses from which and up to which a CuPy array's elements lie."""
+def _bounds(value: Any) -> tuple[int, int]:
+    begin = address(value)
+    if begin is not None:
+        return begin, begin + value.nbytes
+    array = as_cupy(value)
     if not array.size:
         return 0, 0
-    reach = [(dim - 1) * step for dim, step in zip(array.shape, array.strides, strict=True)]
-    low = array.data.ptr + sum(step for step in reach if step < 0)
-    return low, array.data.ptr + sum(step for step in reach if step > 0) + array.itemsize
+    begin = end = array.data.ptr
+    for dim, step in zip(array.shape, array.strides, strict=True):
+        if step > 0:
+            end += (dim - 1) * step
+        else:
+            begin += (dim - 1) * step
+    return begin, end + array.itemsize
 
 
 def allocate(shape: tuple[int, ...], dtype: str) -> Any:
