@@ -13,9 +13,8 @@ from registry import Registry
 from registry.accuracy import judge, round_to
 from registry.call import parse_call
 from registry.dtypes import numpy_dtype
-from registry.language.expressions import evaluate
 from registry.request import Request, bind
-from registry.scope import NO_DEVICE, request_scope
+from registry.scope import bytes_moved
 
 Array = np.ndarray[Any, Any]
 
@@ -95,9 +94,9 @@ class Case:
 
     def bytes_moved(self, reg: Registry) -> int:
         """The bytes that must be read and written, as the op's manifest says."""
-        request = self.request(reg)
-        expression = request.op.manifest.registry.bytes_moved
-        return int(evaluate(expression, request_scope(request, NO_DEVICE)))
+        found = bytes_moved(self.request(reg))
+        assert found is not None
+        return found
 
     def inputs(self, seed: int) -> dict[str, Array]:
         """Normal numbers, off-centre; large tensors repeat a block of them."""

@@ -132,6 +132,19 @@ def evaluate_derived(op: Op, value: Any, scope: Mapping[str, Any]) -> Any:
     return evaluate(value, extended)
 
 
+def bytes_moved(request: Request) -> int | None:
+    """The bytes that a perfect kernel reads and writes for a request; None where the manifest does not say.
+
+    Raises:
+        EvaluationError: the expression fails.
+    """
+    op = request.op
+    if op.manifest.registry.bytes_moved is None:
+        return None
+    scope = contract_scope(op, request.tensors, request.dtypes, request.attrs, request.args)
+    return int(evaluate_derived(op, op.manifest.registry.bytes_moved, scope))
+
+
 def _reachable(value: Any, definitions: Mapping[str, Any]) -> set[str]:
     found: set[str] = set()
     pending = [value]
