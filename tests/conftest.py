@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "plugins/webgpu/registry_webgpu/templates"
 SEEDS = Path(os.environ.get("REGISTRY_SEEDS", ROOT / "../shared/seeds"))
 OPS = ("BiasAdd", "LayerNormalization", "SkipLayerNormalization")
+BACKENDS = ("numpy", "webgpu")
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +42,16 @@ def fresh() -> Registry:
 def shared() -> Registry:
     """One registry with the built-in plugins for tests that change no settings: devices stay open."""
     return Registry([registry_manifests, registry_numpy, registry_webgpu], entry_points=False)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, shared: Registry) -> str:
+    """Each backend in turn, by name, where it is available."""
+    name: str = request.param
+    here = shared.catalog.availability(name)
+    if not here.available:
+        pytest.skip(f"no {name}: {here.condition}: {here.found}")
+    return name
 
 
 @pytest.fixture(scope="session")
