@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -22,6 +25,16 @@ TEMPLATES = ROOT / "plugins/webgpu/registry_webgpu/templates"
 SEEDS = Path(os.environ.get("REGISTRY_SEEDS", ROOT / "../shared/seeds"))
 OPS = ("BiasAdd", "LayerNormalization", "SkipLayerNormalization")
 BACKENDS = ("numpy", "webgpu")
+
+
+def load_script(name: str) -> ModuleType:
+    """A file of scripts/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "scripts" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look for their names
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(autouse=True)

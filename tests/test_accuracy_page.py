@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, load_script
 
 import registry_manifests
 import registry_numpy
@@ -21,12 +19,7 @@ DOCS = ROOT / "docs"
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("accuracy_script", ROOT / "scripts/accuracy.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where its dataclasses look for their names
-    spec.loader.exec_module(module)
-    return module
+    return load_script("accuracy")
 
 
 def test_the_page_shows_the_results(script: ModuleType) -> None:
