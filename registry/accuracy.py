@@ -51,6 +51,8 @@ class Verdict:
         compared: pairs of finite numbers compared; 0 for empty tensors.
         max_abs, max_rel, max_ulp: largest distances among them: absolute, relative to the right
             answer, and in units in the last place of the dtype.
+        share: the largest part of its tolerance that an element takes: above 1 fails, infinite where only
+            one side is NaN or infinite.
         worst: index of the element that takes most of its tolerance, None if none takes any.
         worst_actual, worst_expected: both numbers there.
         nan_actual, nan_expected, nan_matching: NaN on either side, and on both at one place.
@@ -64,6 +66,7 @@ class Verdict:
     max_abs: float = 0.0
     max_rel: float = 0.0
     max_ulp: float = 0.0
+    share: float = 0.0
     worst: tuple[int, ...] | None = None
     worst_actual: float | None = None
     worst_expected: float | None = None
@@ -251,6 +254,7 @@ def _verdict(
         max_abs=float(error.max(initial=0.0)),
         max_rel=float(relative.max(initial=0.0)),
         max_ulp=float(distance.max(initial=0.0, where=finite)),
+        share=float(excess.max(initial=0.0)),
         worst=worst,
         worst_actual=None if worst is None else float(wide[worst]),
         worst_expected=None if worst is None else float(value[worst]),

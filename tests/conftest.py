@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -21,6 +24,17 @@ ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "plugins/webgpu/registry_webgpu/templates"
 SEEDS = Path(os.environ.get("REGISTRY_SEEDS", ROOT / "../shared/seeds"))
 OPS = ("BiasAdd", "LayerNormalization", "SkipLayerNormalization")
+BACKENDS = ("numpy", "webgpu")
+
+
+def load_script(name: str) -> ModuleType:
+    """A file of scripts/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "scripts" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look for their names
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +55,16 @@ def fresh() -> Registry:
 def shared() -> Registry:
     """One registry with the built-in plugins for tests that change no settings: devices stay open."""
     return Registry([registry_manifests, registry_numpy, registry_webgpu], entry_points=False)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, shared: Registry) -> str:
+    """Each backend in turn, by name, where it is available."""
+    name: str = request.param
+    here = shared.catalog.availability(name)
+    if not here.available:
+        pytest.skip(f"no {name}: {here.condition}: {here.found}")
+    return name
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,13 @@ def test_equal_passes(dtype: str) -> None:
     verdict = judge(array([1, 2, -3], dtype), expected([1, 2, -3]), dtype)
     assert verdict.ok and verdict.reason is None
     assert (verdict.compared, verdict.max_abs, verdict.max_ulp, verdict.worst) == (3, 0, 0, None)
+    assert verdict.share == 0
+
+
+def test_share_of_the_tolerance() -> None:
+    for off, share in ((1e-6, 0.5), (4e-6, 2), (np.nan, np.inf)):
+        verdict = judge(array([0, off]), expected([0, 0], floor=1), "float32")
+        assert verdict.share == pytest.approx(share, rel=1e-3) and verdict.ok == (share <= 1)
 
 
 def test_shapes_are_not_broadcast() -> None:

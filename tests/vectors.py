@@ -36,18 +36,19 @@ class Vector:
 
 def load_vectors(op: str) -> list[Vector]:
     """The cases of an op by its bare name."""
-    cases = json.loads((FOLDER / f"{op}.json").read_text(encoding="utf-8"))
-    return [
-        Vector(
-            case["name"],
-            {name: _number(value) for name, value in case["attrs"].items()},
-            {name: _array(tensor) for name, tensor in case["inputs"].items()},
-            {name: _array(tensor) for name, tensor in case["outputs"].items()},
-            {name: (t["atol"], t["rtol"]) for name, t in case.get("tolerance", {}).items()},
-            case.get("expect_error"),
-        )
-        for case in cases
-    ]
+    return [read_vector(case) for case in json.loads((FOLDER / f"{op}.json").read_text(encoding="utf-8"))]
+
+
+def read_vector(case: Mapping[str, Any]) -> Vector:
+    """A case from its JSON: tensors as dtype, shape and flat data, infinities and NaN as texts."""
+    return Vector(
+        case["name"],
+        {name: _number(value) for name, value in case["attrs"].items()},
+        {name: _array(tensor) for name, tensor in case["inputs"].items()},
+        {name: _array(tensor) for name, tensor in case["outputs"].items()},
+        {name: (t["atol"], t["rtol"]) for name, t in case.get("tolerance", {}).items()},
+        case.get("expect_error"),
+    )
 
 
 def _array(tensor: Mapping[str, Any]) -> npt.NDArray[Any]:

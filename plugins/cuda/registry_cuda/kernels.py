@@ -29,7 +29,7 @@ HELD: Mapping[str, int] = MappingProxyType({"float16": 24, "bfloat16": 24, "floa
 
 SEGMENT_THREADS = 512
 SEGMENT_BYTES = 64
-"""Bytes that a thread holds of a segment, as computed with, and at most ``SEGMENT_ITEMS`` vectors. A segment is
+"""Bytes a thread holds of a segment, as computed with, and at most ``SEGMENT_ITEMS`` vectors. A segment is
 the piece of a long row that is measured at once."""
 
 SEGMENT_ITEMS = 8
