@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from hypothesis import reject
 from hypothesis import strategies as st
 
 from ..accuracy import RELATIVE
+from ..call import parse_call
+from ..decide import Row, conditions_met
 from ..dispatch import Registry
+from ..hookspecs import Claim
 from ..op import Op
-from .candidates import (
-    EXTENTS,
-    MAX_RANK,
-    Shape,
-    attribute_values,
-    complaint,
-    dtypes_of,
-    ranks_of,
-    scalar_values,
-    shapes_beside,
-)
+from ..planning import bind_call
+from .candidates import EXTENTS, MAX_RANK, Shape, attribute_values, complaint, dtypes_of, scalar_values
 from .cases import Case, Layout, Special, Tensor
+from .drafts import Draft
 from .illegal import breaks
 
 MANY_ROWS = (65536, 65537, 3 * 21846)
@@ -32,7 +26,7 @@ MANY_ROWS = (65536, 65537, 3 * 21846)
 BUDGETS = (64, 1024, 8192, 65536)
 """How many elements the largest tensor may have."""
 
-MAX_REPAIRS = 8
+MAX_STEPS = 8
 
 SPECIALS: tuple[Special, ...] = (*("",) * 8, "constant", "constant", "subnormal", "nan", "inf", "-inf")
 LAYOUTS: tuple[Layout, ...] = (*("plain",) * 4, "strided", "reversed", "transposed", "swapped", "read-only")
@@ -43,49 +37,18 @@ SPREADS = (1.0, 1.0, 1e-3)
 EXTREME_SPREADS = {"float16": (1e-6, 1e4)}
 WIDE_SPREADS = (1e-12, 1e16)
 
+Place = tuple[str, str]
+"""A backend and a variant."""
+
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
-@dataclass(frozen=True)
-class _Draft:
-    """A case in the making. ``picks`` number the shapes beside the primary one, so that they follow it."""
-
-    shape: Shape
-    picks: dict[str, int]
-    dtypes: dict[str, str]
-    outputs: tuple[str, ...]
-    attrs: dict[str, Any]
-    args: dict[str, Any]
-
-    def case(self, op: Op) -> Case:
-        inputs = {}
-        beside = shapes_beside(self.shape)
-        for spec in op.inputs:
-            if spec.role in self.picks:
-                shape = beside[self.picks[spec.role] % len(beside)]
-                inputs[spec.role] = Tensor(shape, self.dtypes[spec.role])
-        return Case(inputs, self.outputs, _given(self.attrs), _given(self.args))
-
-    def alternatives(self, op: Op, argument: str) -> list[_Draft]:
-        """The same with another value of one argument."""
-        if argument in self.picks and argument == op.inputs[0].role:
-            return [self._with(shape=shape) for shape in ranks_of(self.shape)]
-        if argument in self.picks:
-            every = range(len(shapes_beside(self.shape)))
-            return [self._with(picks={**self.picks, argument: pick}) for pick in every]
-        if argument in op.attribute_names:
-            values = attribute_values(op, argument)
-            return [self._with(attrs={**self.attrs, argument: value}) for value in values]
-        return []
-
-    def _with(self, **changed: Any) -> _Draft:
-        return _Draft(**{**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changed})
-
-
-def legal_cases(registry: Registry, op: Op) -> st.SearchStrategy[Case]:
-    """Requests that the contract takes, of every form the manifest admits."""
+def legal_cases(registry: Registry, op: Op, done: Collection[Place] = ()) -> st.SearchStrategy[Case]:
+    """Requests that the contract takes. Half of them are led to a variant that was drawn, too, for some
+    accept little; to one that is not ``done`` as long as there is any."""
     own = registry.op(op.id) if op.package is not None and op.id in registry.ops() else None
     available = [status.name for status in registry.backends() if status.available]
+    claims: list[tuple[Mapping[str, Any], Claim]] = []
 
     def blamed(case: Case) -> str | None:
         found = complaint(registry, op, case)
@@ -93,16 +56,47 @@ def legal_cases(registry: Registry, op: Op) -> st.SearchStrategy[Case]:
             return complaint(registry, own, case)
         return found
 
-    def accepted(case: Case) -> bool:
-        """Whether a package without rules, and of an op of its own, has a kernel for this."""
-        if op.package is None or own is not None or op.manifest.registry.contract:
-            return True
-        return bool(registry.explain(op, **case.pairs(), backend=available).eligible)
+    def rows(case: Case) -> tuple[Row, ...]:
+        return registry.explain(op, **case.pairs(), backend=available).rows
+
+    def conditional(case: Case) -> list[tuple[Mapping[str, Any], Claim]]:
+        """The claims that have conditions, and the devices they are about."""
+        if not claims:
+            devices = {name: registry.catalog.availability(name).device for name in available}
+            found = [(row, row.claim) for row in rows(case) if row.claim and row.claim.when]
+            wanted = [item for item in found if (item[0].backend, item[0].variant) not in done]
+            claims.extend((devices[row.backend], claim) for row, claim in wanted or found)
+        return claims
+
+    def met(draft: Draft, device: Mapping[str, Any], claim: Claim) -> int:
+        case = draft.case(op)
+        if blamed(case) is not None:
+            return -1
+        request = bind_call(registry.catalog, parse_call(op, (), case.pairs()))
+        return conditions_met(request, claim, device)
+
+    def led(draw: Draw, draft: Draft) -> Draft:
+        """The draft changed step by step until a claim accepts it, or no step leads on."""
+        choice = conditional(draft.case(op))
+        device, claim = draw(st.sampled_from(choice)) if choice else ({}, None)
+        for _ in range(MAX_STEPS if claim else 0):
+            reached = met(draft, device, claim)
+            if reached == len(claim.when):
+                break
+            draft = draft.settled()
+            options = list(draft.neighbours(op))
+            start = draw(st.integers(0, len(options) - 1))
+            rotated = (*options[start:], *options[:start])
+            better = next((other for other in rotated if met(other, device, claim) > reached), None)
+            if better is None:
+                break
+            draft = better
+        return draft
 
     @st.composite
     def cases(draw: Draw) -> Case:
         draft = _draft(draw, op)
-        for _ in range(MAX_REPAIRS):
+        for _ in range(MAX_STEPS):
             argument = blamed(draft.case(op))
             if argument is None:
                 break
@@ -113,8 +107,12 @@ def legal_cases(registry: Registry, op: Op) -> st.SearchStrategy[Case]:
             draft = draw(st.sampled_from(better))
         else:
             reject()
+        if draw(st.booleans()):
+            draft = led(draw, draft)
         case = draft.case(op)
-        if not accepted(case):
+        # Of a package without rules, and of an op of its own, only its kernels can tell what it takes.
+        lawless = op.package is not None and own is None and not op.manifest.registry.contract
+        if lawless and all(row.verdict == "rejected" for row in rows(case)):
             reject()
         return _filled(draw, registry, op, case)
 
@@ -135,17 +133,17 @@ def illegal_cases(registry: Registry, op: Op) -> st.SearchStrategy[Case]:
     return cases()
 
 
-def _draft(draw: Draw, op: Op) -> _Draft:
+def _draft(draw: Draw, op: Op) -> Draft:
     variables = {spec.dtype: dtypes_of(op, spec.dtype) for spec in op.inputs if spec.dtype is not None}
     dtypes = {variable: draw(st.sampled_from(names)) for variable, names in variables.items()}
     present = [spec for spec in op.inputs if spec.required or draw(st.booleans())]
     roles = [spec.role for spec in op.outputs]
-    return _Draft(
+    return Draft(
         shape=_shape(draw),
         picks={
             spec.role: 0 if spec is op.inputs[0] else draw(st.integers(0, 4 * MAX_RANK)) for spec in present
         },
-        dtypes={spec.role: dtypes.get(spec.dtype or "", "float32") for spec in present},
+        dtypes=dtypes,
         outputs=tuple(draw(st.lists(st.sampled_from(roles), min_size=1, unique=True))),
         attrs={name: draw(st.sampled_from(attribute_values(op, name))) for name in op.attribute_names},
         args={name: draw(st.sampled_from(scalar_values(arg))) for name, arg in op.scalars.items()},
@@ -165,10 +163,6 @@ def _shape(draw: Draw) -> Shape:
         dims[draw(st.integers(0, len(dims) - 1))] = 0
     # The dimension drawn first has most room: the last one as a rule.
     return tuple(dims) if kind >= 15 else tuple(reversed(dims))
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _filled(draw: Draw, registry: Registry, op: Op, case: Case) -> Case:
