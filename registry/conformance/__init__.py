@@ -8,7 +8,8 @@ A case is drawn from the op's manifest alone, so a new op is tested without a te
     assert report.ok, report
 
 `run` draws with hypothesis (``pip install 'kernel-registry[test]'``) and shrinks what fails to a small case;
-`check` runs one case, which needs no hypothesis. `legal` and `illegal` are strategies for tests of your own.
+`check` and `replay` run one case, which needs no hypothesis. `legal` and `illegal` are strategies for tests
+of your own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import RegistryError
 from .cases import Case, Tensor, read_case
-from .checks import Finding, Outcome, check, check_refused
+from .checks import Finding, Outcome, check
+from .replaying import replay
 from .report import BackendReport, Failure, Report
 
 if TYPE_CHECKING:
@@ -37,10 +39,10 @@ __all__ = [
     "Report",
     "Tensor",
     "check",
-    "check_refused",
     "illegal",
     "legal",
     "read_case",
+    "replay",
     "run",
 ]
 

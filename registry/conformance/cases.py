@@ -69,7 +69,12 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     broken: str = ""
 
     def __str__(self) -> str:
-        return json.dumps(_compact(self), separators=(",", ":"))
+        return json.dumps(self.as_dict(), separators=(",", ":"))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The case as plain data, without what is the default."""
+        plain: dict[str, Any] = _compact(self)
+        return plain
 
     def pairs(self) -> dict[str, Any]:
         """The keyword arguments of the call without data: ``(shape, dtype)`` pairs."""

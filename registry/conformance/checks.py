@@ -1,8 +1,8 @@
-"""Runs one case: on every backend and variant that accepts it, or past a backend that must not be reached."""
+"""Runs a legal case on every backend and variant that accepts it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +15,15 @@ from ..comparison import decide_each, expected_outputs, run_poisoned
 from ..dispatch import Registry
 from ..dtypes import finfo, numpy_dtype
 from ..errors import ContractError
-from ..hookspecs import Backend, Claim, Executable, hookimpl
 from ..op import Op
 from ..request import Request
-from .cases import Case
+from .cases import Case, Tensor
+
+Place = tuple[str, str]
+"""A backend and a variant."""
 
 NOT_JUDGED = "elements without a finite right answer were not judged"
-NOT_PROMISED = "NaN or infinity of an input came out otherwise than by IEEE 754, which is not promised here"
+NOT_PROMISED = "elements that NaN, infinity or subnormal numbers reach came out wrong, which nobody promised"
 ALONE = "no reference and no second result: held against itself"
 
 
@@ -57,15 +59,15 @@ class Outcome:
 class Trial:
     """A case made ready: its request, who takes it and who does not (backend, variant), the right answer.
 
-    ``touched`` marks the elements that NaN or infinity in an input reaches.
+    ``touched`` marks the elements that NaN, infinity or a tensor of subnormal numbers reaches.
     """
 
     registry: Registry
     op: Op
     case: Case
     request: Request
-    candidates: tuple[tuple[str, str], ...]
-    rejected: tuple[tuple[str, str], ...]
+    candidates: tuple[Place, ...]
+    rejected: tuple[Place, ...]
     expected: Mapping[str, Expected] | None
     touched: Mapping[str, NumpyArray]
 
@@ -104,8 +106,12 @@ def make_trial(registry: Registry, op: Op, case: Case, backend: str | None, vari
     arrays = {role: registry.host(value) for role, value in parse_call(op, (), call).tensors.items()}
     expected = expected_outputs(registry, op, arrays, request.attrs)[0]
     touched = {}
-    if expected and not all(_finite(array).all() for array in arrays.values()):
-        unknown = {role: _nan_for_infinity(array) for role, array in arrays.items()}
+    made = {op.input_names[name]: tensor for name, tensor in case.inputs.items()}
+    extremes = {role: _extremes(made[role], array) for role, array in arrays.items()}
+    if expected and any(mask.any() for mask in extremes.values()):
+        unknown = {
+            role: np.where(extremes[role], array.dtype.type(np.nan), array) for role, array in arrays.items()
+        }
         spread = expected_outputs(registry, op, unknown, request.attrs)[0] or {}
         touched = {role: np.isnan(value.value) for role, value in spread.items()}
     return Trial(
@@ -113,8 +119,8 @@ def make_trial(registry: Registry, op: Op, case: Case, backend: str | None, vari
         op,
         case,
         request,
-        tuple((row.backend, row.variant) for decision in decisions for row in decision.eligible),
-        tuple((row.backend, row.variant) for decision in decisions for row in decision.rejected),
+        tuple((row.backend, row.variant) for d in decisions for row in d.eligible),
+        tuple((row.backend, row.variant) for d in decisions for row in d.rejected if row.claim),
         expected,
         touched,
     )
@@ -157,6 +163,7 @@ def _run_as_asked(trial: Trial, pinned: Mapping[str, Any]) -> tuple[dict[str, Nu
     call = trial.case.call()
     before = {name: _memory(array) for name, array in call["inputs"].items()}
     result = trial.registry.run(trial.op, **call, **pinned)
+    placed = {trial.op.output_names[name]: array for name, array in call.get("out", {}).items()}
     values = dict(zip(trial.request.asked, result, strict=True))
     findings = [
         Finding("", f"the input {name} was modified")
@@ -169,7 +176,7 @@ def _run_as_asked(trial: Trial, pinned: Mapping[str, Any]) -> tuple[dict[str, Nu
         if found != (tensor.shape, tensor.dtype):
             inferred = f"{tensor.dtype} {list(tensor.shape)}"
             findings.append(Finding(role, f"is {found[1]} {list(found[0])}; inferred: {inferred}"))
-        if role in trial.case.out and value is not call["out"][role]:
+        if value is not placed.get(role, value):
             findings.append(Finding(role, "is not the array that was given to write"))
         shared = [name for name, array in call["inputs"].items() if overlaps(value, array)]
         findings += [Finding(role, f"shares memory with the input {name}") for name in shared]
@@ -203,7 +210,7 @@ def _judge(
         return verdict, None
     touched = trial.touched.get(role, np.zeros((), bool))
     excused = {NOT_JUDGED: ~np.isfinite(expected.value) & ~touched}
-    if not trial.registry.catalog.backend(backend).nan_promised:
+    if not trial.registry.catalog.backend(backend).extremes_promised:
         excused[NOT_PROMISED] = touched & np.ones(value.shape, bool)
     right = round_to(expected.value, dtype)
     for note, mask in excused.items():
@@ -237,72 +244,8 @@ def _worst_ulp(value: NumpyArray, expected: Expected, dtype: str) -> float:
     return float(found.max(initial=0.0, where=np.isfinite(found)))
 
 
-def _finite(array: NumpyArray) -> NumpyArray:
-    return np.isfinite(array) if array.dtype.name in RELATIVE else np.ones(array.shape, bool)
-
-
-def _nan_for_infinity(array: NumpyArray) -> NumpyArray:
+def _extremes(made: Tensor, array: NumpyArray) -> NumpyArray:
+    """Which elements are NaN, infinite or meant to be subnormal."""
     if array.dtype.name not in RELATIVE:
-        return array
-    return np.where(np.isfinite(array), array, array.dtype.type(np.nan))
-
-
-# Requests that must be refused
-
-
-class Spy(Backend):
-    """Claims every op, and remembers how far a request came. As a plugin it brings itself."""
-
-    name = "spy"
-
-    def __init__(self) -> None:
-        self.reached: list[str] = []
-
-    @hookimpl
-    def registry_backends(self) -> list[Backend]:
-        """Itself."""
-        return [self]
-
-    def claims(self, op: Op) -> Sequence[Claim]:
-        """One claim, under the name of every variant of the manifest for a package runs only those."""
-        self.reached.append("claims")
-        return [Claim(variant) for variant in op.variants or ("any",)]
-
-    def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Executable:
-        """Something that leaves its outputs as they are."""
-        self.reached.append("prepare")
-
-        return _SpyRun(self.reached)
-
-
-@dataclass(frozen=True)
-class _SpyRun:
-    reached: list[str]
-    scratch_bytes: int = 0
-
-    def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        self.reached.append("run")
-
-
-def with_spy(registry: Registry) -> tuple[Registry, Spy]:
-    """A registry with the same plugins and a spy among its backends."""
-    spy = Spy()
-    catalog = registry.catalog
-    return Registry([*catalog.extra, spy], entry_points=catalog.entry_points), spy
-
-
-def check_refused(registry: Registry, spy: Spy, op: Op, case: Case) -> Finding | None:
-    """What is wrong when an illegal case is not refused by a ContractError before the spy hears of it.
-
-    ``registry`` and ``spy`` are those of `with_spy`.
-    """
-    spy.reached.clear()
-    try:
-        registry.run(op, **case.call(), backend=spy.name)
-    except ContractError as error:
-        if not spy.reached:
-            return None
-        return Finding("", f"a backend was reached ({spy.reached[-1]}) before it was refused: {error}")
-    except Exception as error:
-        return Finding("", f"refused by {type(error).__name__}: {error}; needed: a ContractError")
-    return Finding("", f"it was not refused, although {case.broken}")
+        return np.zeros(array.shape, bool)
+    return ~np.isfinite(array) | (made.special == "subnormal")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import msgspec
-
 from ..dtypes import SHORT_NAMES
+from ..op import Op
 from ..text import lay_out
 from .cases import Case
+
+MAX_FAILURES = 5
+"""So many failures end a run."""
 
 HEADER = ("backend", "requests", "variants", "not exercised", "worst ULP", "failures", "notes")
 
@@ -64,11 +66,11 @@ class BackendReport:
 class Report:
     """The outcome of a run. ``str()`` prints the table, the failures with their replays, and the notes.
 
-    ``legal`` and ``illegal`` count the requests that were tried.
+    ``legal`` and ``illegal`` count the requests that were tried. ``seed`` is None for a replayed case.
     """
 
     op: str
-    seed: int
+    seed: int | None
     legal: int
     illegal: int
     backends: tuple[BackendReport, ...]
@@ -76,15 +78,24 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether something ran and nothing is wrong."""
-        return not self.failures and any(backend.requests for backend in self.backends)
+        """Whether nothing is wrong and, where a request was legal, something ran."""
+        return not self.failures and (not self.legal or any(backend.requests for backend in self.backends))
+
+    @property
+    def title(self) -> str:
+        """What was tried."""
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"{self.op}  {self.legal} legal and {self.illegal} illegal requests{seed}"
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain data, for JSON."""
         return {
             **{name: getattr(self, name) for name in ("op", "seed", "ok", "legal", "illegal")},
-            "backends": [msgspec.to_builtins(backend) for backend in self.backends],
-            "failures": [{**msgspec.to_builtins(f), "replay": f.replay} for f in self.failures],
+            "backends": [asdict(backend) for backend in self.backends],
+            "failures": [
+                {**vars(failure), "case": failure.case.as_dict(), "replay": failure.replay}
+                for failure in self.failures
+            ],
         }
 
     def table(self) -> list[tuple[str, ...]]:
@@ -104,8 +115,13 @@ class Report:
 
     def lines(self) -> list[str]:
         """What belongs below the table: refusals, variants not exercised, notes."""
-        unrefused = sum(not failure.backend for failure in self.failures)
-        found = [f"{self.illegal} illegal requests: {'all refused' if not unrefused else 'NOT all refused'}"]
+        found = []
+        if self.illegal and all(failure.backend for failure in self.failures):
+            found.append("every illegal request was refused")
+        if self.legal and not self.backends:
+            found.append("nothing ran: no backend accepts the request; `registry explain` says why")
+        if len(self.failures) >= MAX_FAILURES:
+            found.append(f"stopped after {len(self.failures)} failures")
         for backend in self.backends:
             if backend.unexercised:
                 found.append(f"not exercised: {backend.backend} {', '.join(backend.unexercised)}")
@@ -113,7 +129,11 @@ class Report:
         return found
 
     def __str__(self) -> str:
-        title = f"{self.op}  {self.legal} requests, seed {self.seed}"
         below = [f"  {line}" for line in self.lines()]
         failures = [f"FAILS {failure}" for failure in self.failures]
-        return "\n".join([title, *lay_out(HEADER, self.table()), *below, *failures])
+        return "\n".join([self.title, *lay_out(HEADER, self.table()), *below, *failures])
+
+
+def command_name(op: Op) -> str:
+    """What the command line calls an op: its name, or its package's folder."""
+    return op.id if op.package is None else str(op.package.folder)

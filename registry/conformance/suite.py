@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis
@@ -16,52 +14,15 @@ from ..dispatch import Registry
 from ..errors import RegistryError
 from ..op import Op
 from .cases import Case
-from .checks import Finding, Outcome, check_refused, make_trial, try_candidate, with_spy
-from .report import BackendReport, Failure, Report
-from .strategies import Place, illegal_cases, legal_cases
-
-MAX_FAILURES = 5
+from .checks import Finding, Outcome, Place, make_trial, try_candidate
+from .refusals import check_refused, with_spy
+from .report import MAX_FAILURES, Failure, Report, command_name
+from .strategies import illegal_cases, legal_cases
+from .tally import Tally
 
 
 class _Wrong(Exception):
     """Carries a failure out of hypothesis."""
-
-
-@dataclass
-class _Tally:
-    """What has been tried so far."""
-
-    requests: Counter[str] = field(default_factory=Counter)
-    ran: dict[str, Counter[str]] = field(default_factory=dict)
-    seen: dict[str, dict[str, None]] = field(default_factory=dict)
-    worst: dict[str, dict[str, float]] = field(default_factory=dict)
-    notes: dict[str, Counter[str]] = field(default_factory=dict)
-
-    def see(self, places: tuple[Place, ...]) -> None:
-        for backend, variant in places:
-            self.seen.setdefault(backend, {})[variant] = None
-
-    def add(self, outcomes: list[Outcome]) -> None:
-        self.requests.update({outcome.backend for outcome in outcomes})
-        for outcome in outcomes:
-            self.ran.setdefault(outcome.backend, Counter())[outcome.variant] += 1
-            self.notes.setdefault(outcome.backend, Counter()).update(outcome.notes)
-            worst = self.worst.setdefault(outcome.backend, {})
-            for dtype, ulp in outcome.worst.items():
-                worst[dtype] = max(ulp, worst.get(dtype, 0.0))
-
-    def report(self) -> tuple[BackendReport, ...]:
-        return tuple(
-            BackendReport(
-                backend,
-                self.requests[backend],
-                dict(ran := self.ran.get(backend, Counter())),
-                tuple(variant for variant in seen if variant not in ran),
-                self.worst.get(backend, {}),
-                dict(self.notes.get(backend, Counter())),
-            )
-            for backend, seen in self.seen.items()
-        )
 
 
 def run_suite(
@@ -74,8 +35,8 @@ def run_suite(
     progress: Callable[[int], None] | None,
 ) -> Report:
     """See `registry.conformance.run`."""
-    name = op.id if op.package is None else str(op.package.folder)
-    tally = _Tally()
+    name = command_name(op)
+    tally = Tally()
     failed: set[Place] = set()
 
     def try_legal(case: Case, only: Place | None) -> tuple[Place, Finding] | None:

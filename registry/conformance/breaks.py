@@ -19,8 +19,8 @@ NOT_A_NAME = "no_such_name"
 OTHER_DTYPES = ("int32", "float64", "bool", "float16")
 
 
-def breaks(registry: Registry, op: Op, case: Case) -> dict[str, list[Case]]:
-    """Illegal cases made from a legal one, by what they break. Kinds without a case are left out.
+def breaks(registry: Registry, op: Op, case: Case) -> list[tuple[str, Iterator[Case]]]:
+    """Illegal cases made from a legal one, by what they break, made when they are asked for.
 
     What only the rules of the manifest can tell, shapes and values, is sorted by the contract itself.
     """
@@ -28,21 +28,19 @@ def breaks(registry: Registry, op: Op, case: Case) -> dict[str, list[Case]]:
     def refused(made: Iterator[Case]) -> Iterator[Case]:
         return (broken for broken in made if complaint(registry, op, broken) is not None)
 
-    kinds = {
-        "a required input is missing": _missing(op, case),
-        "a name is unknown": _unknown(case),
-        "a dtype is outside its constraint": _outside(op, case),
-        "two tensors of one type differ in dtype": _mixed(op, case),
-        "a shape breaks a rule": refused(_shapes(op, case)),
-        "an attribute is of the wrong type": _wrong_types(op, case),
-        "an attribute breaks a rule": refused(_values(op, case)),
-        "a scalar argument is wrong": _scalars(op, case),
-        "an output is asked for twice": iter([_with(case, outputs=(*case.outputs, case.outputs[0]), out={})]),
-        "a tensor is given twice": _twice(op, case),
-        "an array to write does not fit": _out(registry, op, case),
-    }
-    found = {kind: [_with(broken, broken=kind) for broken in made] for kind, made in kinds.items()}
-    return {kind: made for kind, made in found.items() if made}
+    return [
+        ("a required input is missing", _missing(op, case)),
+        ("a name is unknown", _unknown(case)),
+        ("a dtype is outside its constraint", _outside(op, case)),
+        ("two tensors of one type differ in dtype", _mixed(op, case)),
+        ("a shape breaks a rule", refused(_shapes(op, case))),
+        ("an attribute is of the wrong type", _wrong_types(op, case)),
+        ("an attribute breaks a rule", refused(_values(op, case))),
+        ("a scalar argument is wrong", _scalars(op, case)),
+        ("an output is asked for twice", _asked_twice(case)),
+        ("a tensor is given twice", _given_twice(op, case)),
+        ("an array to write does not fit", _out(registry, op, case)),
+    ]
 
 
 def _with(case: Case, **changed: Any) -> Case:
@@ -135,7 +133,11 @@ def _scalars(op: Op, case: Case) -> Iterator[Case]:
             yield _with(case, args={**case.args, name: value})
 
 
-def _twice(op: Op, case: Case) -> Iterator[Case]:
+def _asked_twice(case: Case) -> Iterator[Case]:
+    yield _with(case, outputs=(*case.outputs, case.outputs[0]), out={})
+
+
+def _given_twice(op: Op, case: Case) -> Iterator[Case]:
     for spec in op.inputs:
         if spec.role in case.inputs and spec.role not in OPTIONS:
             yield _with(case, again=(spec.role,))
