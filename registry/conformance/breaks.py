@@ -12,7 +12,7 @@ from ..call import OPTIONS
 from ..dispatch import Registry
 from ..dtypes import STORAGE
 from ..op import Op
-from .candidates import attribute_values, complaint, ranks_of, shapes_beside
+from .candidates import attribute_values, complaint, inferred, ranks_of, shapes_beside
 from .cases import Case, Tensor
 
 NOT_A_NAME = "no_such_name"
@@ -148,12 +148,11 @@ def _given_twice(op: Op, case: Case) -> Iterator[Case]:
 def _out(registry: Registry, op: Op, case: Case) -> Iterator[Case]:
     """Arrays to write of a shape or dtype that the manifest does not give the output."""
     bound = {spec.dtype for spec in op.inputs if spec.role in case.inputs}
-    inferred = registry.infer(op, **case.pairs())
-    right = {role: Tensor(shape, dtype) for role, (shape, dtype) in inferred.items()}
+    right = inferred(registry, op, case)
     for spec in op.outputs:
         if spec.role not in right:
             continue
-        shape, dtype = inferred[spec.role]
+        shape, dtype = right[spec.role].shape, right[spec.role].dtype
         if spec.shape is not None:
             for wrong in ((*shape, 2), (2, *shape), *([(*shape[:-1], shape[-1] + 1)] if shape else [])):
                 yield _with(case, out={**right, spec.role: Tensor(wrong, dtype)})

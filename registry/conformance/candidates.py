@@ -8,7 +8,7 @@ from ..dtypes import STORAGE
 from ..errors import ContractError
 from ..manifest import Arg
 from ..op import Op
-from .cases import Case
+from .cases import Case, Tensor
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 31, 33, 64, 100, 255, 257, 768, 1000, 1023, 4096, 4097)
 """Awkward lengths: around the powers of two and the widths that kernels work in."""
@@ -78,3 +78,9 @@ def complaint(registry: Any, op: Op, case: Case) -> str | None:
     except ContractError as error:
         return error.argument or ""
     return None
+
+
+def inferred(registry: Any, op: Op, case: Case) -> dict[str, Tensor]:
+    """The outputs of a legal case."""
+    found = registry.infer(op, **case.pairs())
+    return {role: Tensor(tuple(shape), dtype) for role, (shape, dtype) in found.items()}

@@ -17,7 +17,16 @@ from ..hookspecs import Claim
 from ..op import Op
 from ..planning import bind_call
 from .breaks import breaks
-from .candidates import EXTENTS, MAX_RANK, Shape, attribute_values, complaint, dtypes_of, scalar_values
+from .candidates import (
+    EXTENTS,
+    MAX_RANK,
+    Shape,
+    attribute_values,
+    complaint,
+    dtypes_of,
+    inferred,
+    scalar_values,
+)
 from .cases import Case, Layout, Special, Tensor
 from .checks import Place
 from .drafts import Draft
@@ -190,8 +199,8 @@ def _filled(draw: Draw, registry: Registry, op: Op, case: Case) -> Case:
     inputs = {role: _tensor(draw, tensor, edge, special) for role, tensor in case.inputs.items()}
     out = {}
     if draw(st.booleans()):
-        for role, (shape, dtype) in registry.infer(op, **case.pairs()).items():
-            out[role] = Tensor(shape, dtype, layout=draw(st.sampled_from(OUT_LAYOUTS)))
+        for role, tensor in inferred(registry, op, case).items():
+            out[role] = msgspec.structs.replace(tensor, layout=draw(st.sampled_from(OUT_LAYOUTS)))
     seed = draw(st.integers(0, 2**16))
     return Case(inputs, case.outputs, case.attrs, case.args, out, seed)
 
