@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 from ..op import Op
@@ -12,6 +13,7 @@ from .candidates import EXTENTS, Shape, attribute_values, dtypes_of, ranks_of, s
 from .cases import Case, Tensor
 
 MAX_ELEMENTS = 300_000
+MAX_OPTIONAL = 7
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,8 @@ class Draft:
                 yield replace(self, attrs={**self.attrs, argument: value})
 
     def neighbours(self, op: Op) -> Iterator[Draft]:
-        """The same with any one thing changed: presence, outputs, dtypes, shapes or attributes."""
-        for spec in op.inputs:
-            if not spec.required and spec.role in self.picks:
-                yield replace(self, picks={r: p for r, p in self.picks.items() if r != spec.role})
-            elif not spec.required:
-                yield from (replace(self, picks={**self.picks, spec.role: pick}) for pick in (0, 1))
-        for spec in op.outputs:
-            fewer = tuple(role for role in self.outputs if role != spec.role)
-            outputs = fewer if spec.role in self.outputs else (*self.outputs, spec.role)
-            if outputs:
-                yield replace(self, outputs=outputs)
+        """The same with one thing changed: which tensors take part, dtypes, shapes or attributes."""
+        yield from self._forms(op)
         for variable in self.dtypes:
             for dtype in dtypes_of(op, variable):
                 yield replace(self, dtypes={**self.dtypes, variable: dtype})
@@ -81,6 +74,27 @@ class Draft:
         yield from (replace(self, shape=shape) for shape in lengths if math.prod(shape) <= MAX_ELEMENTS)
         for argument in (*self.picks, *op.attribute_names):
             yield from self.alternatives(op, argument)
+
+    def _forms(self, op: Op) -> Iterator[Draft]:
+        """The same with other optional inputs and outputs: one changed, or as long as they are few, any."""
+        required = {spec.role: self.picks[spec.role] for spec in op.inputs if spec.required}
+        always = tuple(spec.role for spec in op.outputs if spec.required)
+        inputs = [spec.role for spec in op.inputs if not spec.required]
+        outputs = [spec.role for spec in op.outputs if not spec.required]
+        here = frozenset((*self.picks, *self.outputs))
+        optional = frozenset((*inputs, *outputs))
+        subsets = _subsets(optional) if len(optional) <= MAX_OPTIONAL else [here ^ {r} for r in optional]
+        for chosen in sorted(subsets, key=sorted):
+            picks = {role: self.picks.get(role, 1) for role in inputs if role in chosen}
+            asked = always + tuple(role for role in outputs if role in chosen)
+            if asked:
+                yield replace(self, picks={**required, **picks}, outputs=asked)
+
+
+def _subsets(names: frozenset[str]) -> list[frozenset[str]]:
+    ordered = sorted(names)
+    counts = range(len(ordered) + 1)
+    return [frozenset(chosen) for count in counts for chosen in combinations(ordered, count)]
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
