@@ -218,6 +218,7 @@ def test_seed_variant(webgpu: Registry, seeds: dict[str, Handle], op: str, varia
         ("SkipLayerNormalization", "no_beta_output_only_vec4", 1_572_864, ("output",)),
         ("SkipLayerNormalization", "stats_inv_plain", 300_001, ("output", "inv_std_var")),
         ("SimplifiedLayerNormalization", "stats_inv", 300_001, ("Y", "inv_std_var")),
+        ("SimplifiedLayerNormalization", "wide_stats_inv", 1_000_003, ("Y", "inv_std_var")),
     ],
 )
 def test_long_rows_are_as_exact_as_short_ones(
