@@ -48,8 +48,8 @@ class Catalog:
     """
 
     def __init__(self, extra: Iterable[object], entry_points: bool):
-        self._extra = tuple(extra)
-        self._entry_points = entry_points
+        self.extra = tuple(extra)
+        self.entry_points = entry_points
         self._lock = threading.RLock()
         self._order: tuple[str, ...] | None = None
         self._options: dict[str, dict[str, Any]] = {}
@@ -113,7 +113,7 @@ class Catalog:
                 if found is None:
                     from .plugins import load_plugins
 
-                    found = self._found = load_plugins(self._extra, self._entry_points)
+                    found = self._found = load_plugins(self.extra, self.entry_points)
         return found
 
     def op(self, name: str | Op) -> Op:

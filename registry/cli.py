@@ -16,6 +16,7 @@ from rich.text import Text
 import registry
 
 from .cli_call import call_options, json_option, read_call
+from .cli_conformance import test_command
 from .errors import ContractError, RegistryError
 from .tables import comparison_table, decision_table, make_console, table
 
@@ -273,6 +274,9 @@ def compare(as_json: bool, **options: Any) -> None:
             console.print(Text(line, style="dim"))
     if not report.ok:
         sys.exit(1)
+
+
+main.add_command(test_command)
 
 
 if __name__ == "__main__":

@@ -131,18 +131,18 @@ def compare(registry: Registry, op: Op, tensors: Sequence[Any], named: Mapping[s
         asked = (registry.catalog.split_device(call.device)[0],)
     if asked is None:
         asked = tuple(status.name for status in registry.backends() if status.available)
-    decisions = _decisions(registry, op, tensors, options, asked)
+    decisions = decide_each(registry, op, tensors, options, asked)
     if not decisions:
         return Report(op.id, "nothing: no backend is available", ())
     request = decisions[0].request
     hosts = {role: registry.host(value) for role, value in call.tensors.items()}
-    expected, against = _expected(registry, op, hosts, request.attrs)
+    expected, against = expected_outputs(registry, op, hosts, request.attrs)
     rows: list[Comparison] = []
     first: Mapping[str, NumpyArray] = {}
     for candidate in (row for decision in decisions for row in decision.eligible):
         pinned = {**options, "backend": candidate.backend, "variant": candidate.variant}
         try:
-            actual = _run(registry, op, tensors, {**pinned, "outputs": request.asked}, request)
+            actual = run_poisoned(registry, op, tensors, {**pinned, "outputs": request.asked}, request)
         except Exception as error:  # whatever a backend raises is its result here
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
             rows += [Comparison(candidate.backend, candidate.variant, r, None, text) for r in request.asked]
@@ -162,7 +162,7 @@ def compare(registry: Registry, op: Op, tensors: Sequence[Any], named: Mapping[s
     return Report(str(request), against, tuple(rows), skipped)
 
 
-def _decisions(
+def decide_each(
     registry: Registry, op: Op, tensors: Sequence[Any], options: Mapping[str, Any], names: Sequence[str]
 ) -> list[Decision]:
     """One exhaustive decision for each backend, for only a backend that is named has tensors moved to it."""
@@ -178,7 +178,7 @@ def _decisions(
     return found
 
 
-def _run(
+def run_poisoned(
     registry: Registry, op: Op, tensors: Sequence[Any], pinned: Mapping[str, Any], request: Request
 ) -> dict[str, NumpyArray]:
     """Runs one candidate into poisoned outputs: what a kernel does not write must not look right."""
@@ -186,7 +186,7 @@ def _run(
     options = registry.catalog.options(pinned["backend"], next(iter(request.devices.values()), None))
     out: dict[str, Any] = {}
     for role in request.asked:
-        poison = _poison(request.outputs[role])
+        poison = poisoned(request.outputs[role])
         try:
             out[role] = backend.place(poison, options)
         except ContractError:  # a backend of host arrays
@@ -195,15 +195,21 @@ def _run(
     return {role: registry.host(value) for role, value in out.items()}
 
 
-def _poison(tensor: TensorType) -> NumpyArray:
+def poisoned(tensor: TensorType) -> NumpyArray:
+    """An array whose every bit is set: NaN in every floating dtype, so that what is not written shows."""
     dtype = numpy_dtype(tensor.dtype)
-    bits = np.full((*tensor.shape, dtype.itemsize), 0xFF, np.uint8)  # NaN in every floating dtype
+    bits = np.full((*tensor.shape, dtype.itemsize), 0xFF, np.uint8)
     return bits.view(dtype).reshape(tensor.shape)
 
 
-def _expected(
+def expected_outputs(
     registry: Registry, op: Op, tensors: Mapping[str, NumpyArray], attrs: Mapping[str, Any]
 ) -> tuple[Mapping[str, Expected] | None, str]:
+    """Every output by the op's float64 reference, None without one; and by what results are judged.
+
+    Raises:
+        PluginError: the reference fails.
+    """
     reference = registry.catalog.plugins.references.get(op.id)
     if reference is None:
         return None, f"the first result: no reference is known for {op.id}"

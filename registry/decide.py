@@ -172,6 +172,12 @@ def decide(request: Request, offers: Iterable[Offer], policy: Policy = Policy())
     return Decision(request, tuple(rows))
 
 
+def conditions_met(request: Request, claim: Claim, device: Mapping[str, Any]) -> int:
+    """How many of a claim's conditions hold before the first that does not; all of them: it accepts."""
+    judge = _Judge(request, device)
+    return next((n for n, c in enumerate(claim.when) if judge.fails(c) is not None), len(claim.when))
+
+
 def _judge_offer(request: Request, offer: Offer, policy: Policy, settled: bool) -> list[Row]:
     rows = [
         Row(offer.backend, r.variant, "rejected", r.condition, r.found, r.needed, r.condition)
@@ -260,19 +266,20 @@ class _Judge:
 
     def first_failure(self, claim: Claim) -> Reason | None:
         """The first condition that does not hold."""
-        return next((reason for c in claim.when if (reason := self._fails(c)) is not None), None)
+        return next((reason for c in claim.when if (reason := self.fails(c)) is not None), None)
 
     def first_demotion(self, claim: Claim) -> str | Reason | None:
         """The first demotion that applies, or the reason that one cannot be evaluated."""
         for condition in claim.demote_when:
-            reason = self._fails(condition)
+            reason = self.fails(condition)
             if reason is None:
                 return condition.condition if isinstance(condition, Predicate) else condition
             if reason.broken:
                 return reason
         return None
 
-    def _fails(self, condition: str | Predicate) -> Reason | None:
+    def fails(self, condition: str | Predicate) -> Reason | None:
+        """Why a condition does not hold, or None when it does."""
         text = condition.condition if isinstance(condition, Predicate) else str(condition)
         try:
             if isinstance(condition, Predicate):

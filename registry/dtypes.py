@@ -53,3 +53,10 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return bfloat16
     return np.dtype(name)
+
+
+def finfo(dtype: np.dtype[Any]) -> Any:
+    """Like ``numpy.finfo``, which does not know bfloat16."""
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]

@@ -139,6 +139,9 @@ class Backend:
     api_version: int = API_VERSION
     option_names: tuple[str, ...] = ()
     """The options ``registry.configure(options={name: ...})`` takes for this backend."""
+    extremes_promised: bool = True
+    """Whether results are right where NaN, infinity or subnormal numbers reach them. Where they need not be,
+    a deviation is no failure of conformance, but noted."""
 
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Says whether the backend can run here. Cheap, never raising.

@@ -206,3 +206,28 @@ def test_seed_variant(webgpu: Registry, seeds: dict[str, Handle], op: str, varia
                 check(webgpu, handle.op, call, "webgpu", variant)
                 ran += 1
     assert ran > 0
+
+
+@pytest.mark.parametrize(
+    "op, variant, hidden, outputs",
+    [
+        ("LayerNormalization", "last_axis_stats_row", 300_001, ("Y", "Mean", "InvStdDev")),
+        ("LayerNormalization", "last_axis_stats_row_vec4", 1_572_864, ("Y", "Mean", "InvStdDev")),
+        ("LayerNormalization", "inv_std_dev_only", 300_001, ("Y", "InvStdDev")),
+        ("SkipLayerNormalization", "no_beta_output_only_row", 300_001, ("output",)),
+        ("SkipLayerNormalization", "no_beta_output_only_vec4", 1_572_864, ("output",)),
+        ("SkipLayerNormalization", "stats_inv_plain", 300_001, ("output", "inv_std_var")),
+        ("SimplifiedLayerNormalization", "stats_inv", 300_001, ("Y", "inv_std_var")),
+        ("SimplifiedLayerNormalization", "wide_stats_inv", 1_000_003, ("Y", "inv_std_var")),
+    ],
+)
+def test_long_rows_are_as_exact_as_short_ones(
+    webgpu: Registry, op: str, variant: str, hidden: int, outputs: tuple[str, ...]
+) -> None:
+    """Added up one by one, equal terms are rounded the same way each time."""
+    first, *others = webgpu.op(op).inputs
+    inputs = {spec.role: np.ones(hidden, np.float32) for spec in others if spec.required}
+    inputs[first.role] = np.where(np.arange(hidden) % 2, -1, 1).astype(np.float32)[None]
+    if "skip" in inputs:
+        inputs["skip"] = np.zeros((1, hidden), np.float32)
+    check(webgpu, op, {"inputs": inputs, "outputs": outputs}, "webgpu", variant)

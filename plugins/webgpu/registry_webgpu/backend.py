@@ -42,6 +42,7 @@ class WebGPUBackend(Backend):
     name = "webgpu"
     priority = 300
     option_names = ("device",)
+    extremes_promised = False  # WGSL may assume no NaN and no infinity, and flush subnormals
 
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Opens the adapter, for only a device can tell what its compiler takes."""

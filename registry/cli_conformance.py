@@ -1,0 +1,88 @@
+"""The command ``registry test``: conformance by the manifest."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from .cli_call import json_option
+from .conformance import read_case, replay, run
+from .conformance.report import HEADER, Report
+from .dispatch import Registry
+from .tables import make_console, table
+
+
+@click.command("test")
+@click.argument("op")
+@click.option(
+    "--cases",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="So many legal requests, and as many illegal ones.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="One seed, the same requests."
+)
+@click.option("--backend", help="One backend, in place of all that are available, software adapters too.")
+@click.option("--variant", help="One variant, in place of all.")
+@click.option("--case", metavar="JSON", help="Run this request only, as a failure prints it.")
+@json_option
+def test_command(
+    op: str,
+    cases: int,
+    seed: int,
+    backend: str | None,
+    variant: str | None,
+    case: str | None,
+    as_json: bool,
+) -> None:
+    """Check an operator with requests drawn from its manifest. OP is a name or a package folder.
+
+    Legal requests run on every backend and variant that accepts them and are judged against the float64
+    reference; illegal ones must be refused. What fails is shrunk and printed with a command to repeat it.
+    """
+    registry = Registry()
+    target = registry.load(op).op if Path(op).is_dir() else registry.op(op)
+    if case is not None:
+        report = replay(registry, target, read_case(case), backend, variant)
+    else:
+        with _progress(2 * cases) as progress:
+            report = run(
+                registry, target, cases=cases, seed=seed, backend=backend, variant=variant, progress=progress
+            )
+    if as_json:
+        click.echo(json.dumps(report.as_dict(), indent=2))
+    else:
+        _show(report)
+    if not report.ok:
+        sys.exit(1)
+
+
+def _show(report: Report) -> None:
+    console = make_console()
+    console.print(Text(report.title, style="bold"))
+    if report.backends:
+        console.print(table(None, HEADER, report.table()))
+    for line in report.lines():
+        console.print(Text(line, style="dim"))
+    for failure in report.failures:
+        console.print(Text(f"FAILS {failure}", style="bold red"), soft_wrap=True)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """Shows a bar while something runs, on a terminal only; gives what moves it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = make_console(stderr=True)
+    columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.update(task, completed=done)

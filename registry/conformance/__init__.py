@@ -1,0 +1,110 @@
+"""Conformance by the manifest: legal requests of an op run everywhere, illegal ones are refused everywhere.
+
+A case is drawn from the op's manifest alone, so a new op is tested without a test of its own::
+
+    from registry import Registry, conformance
+
+    report = conformance.run(Registry(), "LayerNormalization", cases=200, seed=1)
+    assert report.ok, report
+
+`run` draws with hypothesis (``pip install 'kernel-registry[test]'``) and shrinks what fails to a small case;
+`check` and `replay` run one case, which needs no hypothesis. `legal` and `illegal` are strategies for tests
+of your own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import RegistryError
+from .cases import Case, Tensor, read_case
+from .checks import Finding, Outcome, check
+from .replaying import replay
+from .report import BackendReport, Failure, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hypothesis.strategies import SearchStrategy
+
+    from ..dispatch import Registry
+    from ..op import Op
+
+__all__ = [
+    "BackendReport",
+    "Case",
+    "Failure",
+    "Finding",
+    "Outcome",
+    "Report",
+    "Tensor",
+    "check",
+    "illegal",
+    "legal",
+    "read_case",
+    "replay",
+    "run",
+]
+
+
+def legal(registry: Registry, op: str | Op) -> SearchStrategy[Case]:
+    """Requests that the op's contract takes: ranks 1 to 4, awkward lengths, many rows, every dtype, optional
+    tensor and output, attribute values around their limits, extreme numbers, memory layouts.
+
+    A package without rules of its own is held to those of the registry's op of its name, and where there is
+    none, to what its variants accept.
+
+    Raises:
+        RegistryError: hypothesis is not installed.
+    """
+    _need_hypothesis()
+    from .strategies import legal_cases
+
+    return legal_cases(registry, registry.op(op))
+
+
+def illegal(registry: Registry, op: str | Op) -> SearchStrategy[Case]:
+    """Requests that break the contract in one way; each says which in ``broken``. Raises as `legal`."""
+    _need_hypothesis()
+    from .strategies import illegal_cases
+
+    return illegal_cases(registry, registry.op(op))
+
+
+def run(
+    registry: Registry,
+    op: str | Op,
+    *,
+    cases: int = 100,
+    seed: int = 0,
+    backend: str | None = None,
+    variant: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Checks an op with legal and as many illegal requests; the same ones for one seed.
+
+    Each legal request runs on every available backend, software adapters too, or on the one that is named,
+    by every variant that accepts it, or by the one that is named. A variant that fails is not run again; its
+    case is shrunk. After five failures the run ends.
+
+    Args:
+        progress: called with the number of requests done, of ``2 * cases``.
+
+    Raises:
+        RegistryError: hypothesis is not installed, or no legal request was found.
+        ContractError: no such op, backend or variant.
+    """
+    _need_hypothesis()
+    from .suite import run_suite
+
+    return run_suite(registry, registry.op(op), cases, seed, backend, variant, progress)
+
+
+def _need_hypothesis() -> None:
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError as error:
+        raise RegistryError(
+            "conformance draws its requests with hypothesis, which is not installed; "
+            "pip install 'kernel-registry[test]'"
+        ) from error

@@ -1,0 +1,37 @@
+"""Runs one case again."""
+
+from __future__ import annotations
+
+from ..dispatch import Registry
+from ..op import Op
+from .cases import Case
+from .checks import check
+from .refusals import check_refused, with_spy
+from .report import Failure, Report, command_name
+from .tally import Tally
+
+
+def replay(
+    registry: Registry, op: str | Op, case: Case, backend: str | None = None, variant: str | None = None
+) -> Report:
+    """The report of one case: a legal one runs as by `check`, an illegal one must be refused.
+
+    Raises:
+        ContractError: the case breaks the contract but does not say so; no such op, backend or variant.
+    """
+    target = registry.op(op)
+    name = command_name(target)
+    if case.broken:
+        finding = check_refused(*with_spy(registry), target, case)
+        failures = [Failure(name, "", "", finding.output, finding.reason, case)] if finding else []
+        return Report(name, None, 0, 1, (), tuple(failures))
+    outcomes = check(registry, target, case, backend, variant)
+    tally = Tally()
+    tally.see(tuple((outcome.backend, outcome.variant) for outcome in outcomes))
+    tally.add(outcomes)
+    failures = [
+        Failure(name, outcome.backend, outcome.variant, finding.output, finding.reason, case)
+        for outcome in outcomes
+        for finding in outcome.findings
+    ]
+    return Report(name, None, 1, 0, tally.report(), tuple(failures))

@@ -1,0 +1,132 @@
+"""Searches an op's requests for one that fails, and shrinks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis.errors import Flaky, Unsatisfiable
+from hypothesis.strategies import SearchStrategy
+
+from ..dispatch import Registry
+from ..errors import RegistryError
+from ..op import Op
+from .cases import Case
+from .checks import Finding, Outcome, Place, make_trial, try_candidate
+from .refusals import check_refused, with_spy
+from .report import MAX_FAILURES, Failure, Report, command_name
+from .strategies import illegal_cases, legal_cases
+from .tally import Tally
+
+
+class _Wrong(Exception):
+    """Carries a failure out of hypothesis."""
+
+
+def run_suite(
+    registry: Registry,
+    op: Op,
+    cases: int,
+    seed: int,
+    backend: str | None,
+    variant: str | None,
+    progress: Callable[[int], None] | None,
+) -> Report:
+    """See `registry.conformance.run`."""
+    name = command_name(op)
+    tally = Tally()
+    failed: set[Place] = set()
+
+    def try_legal(case: Case, only: Place | None) -> tuple[Place, Finding] | None:
+        trial = make_trial(registry, op, case, backend, variant)
+        outcomes: list[Outcome] = []
+        first: dict[str, Any] = {}
+        for place in trial.candidates:
+            if place in failed or only not in (None, place):
+                continue
+            outcome, values = try_candidate(trial, *place, first)
+            first = first or values
+            outcomes.append(outcome)
+            if not outcome.ok:
+                break
+        if only is None:
+            tally.see((*trial.candidates, *trial.rejected))
+            tally.add(outcomes)
+        wrong = [outcome for outcome in outcomes if not outcome.ok]
+        return ((wrong[0].backend, wrong[0].variant), wrong[0].findings[0]) if wrong else None
+
+    spied, spy = with_spy(registry)
+
+    def try_illegal(case: Case, only: Place | None) -> tuple[Place, Finding] | None:
+        found = check_refused(spied, spy, op, case)
+        return (("", ""), found) if found else None
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(done)
+
+    failures: list[Failure] = []
+    for number in range(cases):
+        done = [(backend, variant) for backend, ran in tally.ran.items() for variant in ran]
+        strategy = legal_cases(registry, op, (*done, *failed))
+        failure = _search(name, strategy, try_legal, seed, number)
+        tell(number + 1)
+        if failure is not None:
+            failures.append(failure)
+            failed.add((failure.backend, failure.variant))
+            if len(failures) == MAX_FAILURES:
+                return Report(name, seed, number + 1, 0, tally.report(), tuple(failures))
+    strategy = illegal_cases(spied, op)
+    for number in range(cases):
+        failure = _search(name, strategy, try_illegal, seed, number)
+        tell(cases + number + 1)
+        if failure is not None:
+            return Report(name, seed, cases, number + 1, tally.report(), (*failures, failure))
+    return Report(name, seed, cases, cases, tally.report(), tuple(failures))
+
+
+def _search(
+    op: str,
+    strategy: SearchStrategy[Case],
+    test: Callable[[Case, Place | None], tuple[Place, Finding] | None],
+    seed: int,
+    number: int,
+) -> Failure | None:
+    """Tries the simplest case (number 0) or one drawn case; a failure is shrunk.
+
+    Each is a search of its own, for hypothesis follows a case with near copies of it, and here a case is
+    costly: it compiles kernels.
+    """
+    calls = 0
+    last: Failure | None = None
+
+    def one(case: Case) -> None:
+        nonlocal calls, last
+        calls += 1
+        if number and calls == 1:
+            return  # hypothesis begins with the simplest case, which was number 0
+        found = test(case, (last.backend, last.variant) if last else None)
+        if found is not None:
+            (backend, variant), finding = found
+            last = Failure(op, backend, variant, finding.output, finding.reason, case)
+            raise _Wrong
+
+    quiet = settings(
+        max_examples=2 if number else 1,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    try:
+        hypothesis.seed(f"{seed} {number}")(quiet(hypothesis.given(strategy)(one)))()
+    except (_Wrong, Flaky):
+        return last
+    except Unsatisfiable as error:
+        raise RegistryError(f"{op}: no request was found that its contract takes") from error
+    return None
