@@ -18,7 +18,7 @@ import numpy as np
 
 from registry.dtypes import numpy_dtype
 from registry.request import Request
-from registry_cuda.launch import INTEGERS, POINTERS, pack
+from registry_cuda.launch import INTEGERS, POINTERS, whole_layout
 from registry_cuda.problem import read_problem
 from registry_cuda.variants import VARIANTS
 
@@ -148,16 +148,16 @@ def run_on_cpu(
     wide = problem.dtype == "float64"
     scratch = np.full(chosen.parts(problem) * problem.rows + 1, np.nan, np.float64 if wide else np.float32)
     tensors = {part: np.asarray({**inputs, **outputs}[role]) for part, role in problem.roles.items()}
-    pointers = [tensors[part].ctypes.data if part in tensors else 0 for part in POINTERS[:-1]]
+    tensors["parts"] = scratch
     numbers = {
         "rows": problem.rows,
         "first_row": 0,
         "skip_rows": problem.skip_rows,
         "pieces": chosen.pieces(problem, problem.rows, multiprocessors),
     }
-    memory = ctypes.create_string_buffer(512)
+    pointers = [tensors[part].ctypes.data for part in POINTERS if part in tensors]
     integers = [numbers[name] for name in INTEGERS]
-    pack(memory, [*pointers, scratch.ctypes.data], integers, problem.epsilon, wide)
+    memory = whole_layout(tensors, wide).pack(*pointers, *integers, problem.epsilon)
     for item in chosen.launches(problem, problem.rows, multiprocessors):
         failed = library.run(getattr(library, item.function), memory, item.grid, item.threads)
         assert not failed, f"{item.function}: threads wait at different barriers"

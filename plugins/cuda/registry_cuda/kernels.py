@@ -159,7 +159,7 @@ def _environment() -> jinja2.Environment:
     import jinja2
 
     return jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, "kernels"),
+        loader=jinja2.PackageLoader(__package__, "templates"),
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: str(value).lower() if isinstance(value, bool) else value,
         trim_blocks=True,
