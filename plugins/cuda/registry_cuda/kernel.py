@@ -10,7 +10,7 @@ import numpy as np
 
 from .devices import Profile
 from .launch import POINTERS, Launches, load_function, on_device
-from .libraries import Library, library_of
+from .libraries import Library, addresses_of, library_of
 from .problem import OUTPUTS, Problem
 from .staging import run_staged
 from .tensor import as_cupy
@@ -66,7 +66,7 @@ class Kernel:
 
     def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Enqueues the launches on the stream of the first tensor's library; waits only for host tensors."""
-        values = [inputs[role] for role in self._inputs] + [outputs[role] for role in self._outputs]
+        values = [*map(inputs.__getitem__, self._inputs), *map(outputs.__getitem__, self._outputs)]
         if self._current_device() == self.index:
             self._run(values)
         else:
@@ -74,16 +74,13 @@ class Kernel:
                 self._run(values)
 
     def _run(self, values: Sequence[Any]) -> None:
-        libraries = [library_of(value) for value in values]
-        addresses: list[Any] = [
-            library.address(value) for library, value in zip(libraries, values, strict=True)
-        ]
+        addresses = addresses_of(values)
         if None not in addresses:
-            self._enqueue(addresses, libraries[0])
+            self._enqueue(addresses, library_of(values[0]))
         elif any(isinstance(value, np.ndarray) for value in values):
             run_staged(self, dict(zip(self.parts, values, strict=True)))
         else:
-            self._run_gathered(values, libraries[0])
+            self._run_gathered(values)
 
     def _enqueue(self, addresses: list[int], library: Library) -> None:
         if self._scratch:
@@ -91,7 +88,7 @@ class Kernel:
             addresses.append(address)
         self._whole(addresses, 0, library.stream(self.index))
 
-    def _run_gathered(self, values: Sequence[Any], library: Library) -> None:
+    def _run_gathered(self, values: Sequence[Any]) -> None:
         """Runs on tensors some of which have gaps, or can be read by DLPack alone."""
         import cupy
 
@@ -106,6 +103,6 @@ class Kernel:
             else:
                 dense.append(cupy.empty(array.shape, array.dtype))
                 late.append((array, dense[-1]))
-        self._enqueue([array.data.ptr for array in dense], library)
+        self._enqueue([array.data.ptr for array in dense], library_of(values[0]))
         for array, made in late:
             array[...] = made
