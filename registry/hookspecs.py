@@ -143,6 +143,13 @@ class Backend:
     """Whether results are right where NaN, infinity or subnormal numbers reach them. Where they need not be,
     a deviation is no failure of conformance, but noted."""
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuses option values, its own environment variables' included, that the backend does not know.
+
+        Raises:
+            ContractError: says the option, the value found and what is needed.
+        """
+
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Says whether the backend can run here. Cheap, never raising.
 

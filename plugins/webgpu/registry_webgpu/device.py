@@ -15,7 +15,8 @@ import numpy as np
 from registry.errors import BackendError
 
 from .adapter import Found
-from .compiler import check_size, essence, with_line
+from .compiler import check_size, essence, tells_of_loss, with_line
+from .implementations import IMPLEMENTATIONS
 from .transfers import Array, Piece, padded, pieces, staged, words
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ PIPELINES = 512
 
 
 class Device:
-    """A wgpu device under one lock. Everything that touches the queue goes through here.
+    """A WebGPU device under one lock. Everything that touches the queue goes through here.
 
     Attributes: ``found`` (name, index, profile), ``location`` (``webgpu:0``), ``counts`` (pipelines
     built and submissions).
@@ -37,9 +38,11 @@ class Device:
         self.found = found
         self.profile = found.profile
         self.location = f"webgpu:{part}"
-        self.lock = threading.RLock()
+        implementation = IMPLEMENTATIONS[found.profile.implementation]
+        self.lock = implementation.lock or threading.RLock()
         self.counts = {"pipelines": 0, "submits": 0}
         self._pid = os.getpid()
+        self._api = implementation.api
         self._gpu = found.device
         self._pipelines: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
         self._broken: OrderedDict[str, tuple[str, int | None]] = OrderedDict()
@@ -92,10 +95,8 @@ class Device:
             return made
 
     def _compile(self, source: str, kinds: tuple[str, ...], label: str) -> tuple[Any, Any]:
-        import wgpu
-
         entries = [
-            {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+            {"binding": index, "visibility": self._api.ShaderStage.COMPUTE, "buffer": {"type": kind}}
             for index, kind in enumerate(kinds)
         ]
         check_size(source)
@@ -142,25 +143,21 @@ class Device:
                     del self._pool[size]
 
     def _new_buffer(self, size: int) -> Any:
-        import wgpu
-
         limit = self.profile.limits["maxBufferSize"]
         if size > limit:
             raise BackendError(
                 f"a buffer of {size} bytes; {self.found.name} takes at most {limit}",
                 backend="webgpu",
             )
-        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+        flags = self._api.BufferUsage
+        usage = flags.STORAGE | flags.COPY_SRC | flags.COPY_DST
         return self._gpu.create_buffer(size=size, usage=usage)
 
     def uniform(self, data: bytes) -> Any:
         """A uniform buffer with that content."""
-        import wgpu
-
+        usage = self._api.BufferUsage.UNIFORM
         with self.lock:
-            return self._guard(
-                lambda: self._gpu.create_buffer_with_data(data=data, usage=wgpu.BufferUsage.UNIFORM)
-            )
+            return self._guard(lambda: self._gpu.create_buffer_with_data(data=data, usage=usage))
 
     def bind_group(self, layout: Any, buffers: Sequence[tuple[Any, int]]) -> Any:
         """A bind group of (buffer, bytes) pairs in order."""
@@ -209,15 +206,13 @@ class Device:
                 array[...] = target
 
     def _download_group(self, group: Sequence[Piece]) -> None:
-        import wgpu
-
         self._leave_foreign_batch()
         total = group[-1].at + group[-1].size
         # Taken out while in use: one that an interrupt leaves mapped is never submitted again, which would
         # end the process.
         staging, self._staging = self._staging, None
         if staging is None or staging.size < total:
-            usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+            usage = self._api.BufferUsage.MAP_READ | self._api.BufferUsage.COPY_DST
             staging = self._gpu.create_buffer(size=max(total, 65536), usage=usage)
 
         def copy(encoder: Any) -> None:
@@ -251,7 +246,8 @@ class Device:
         return encoder.finish()
 
     def _submit(self, pending: list[Any]) -> None:
-        # finish() raises on a lost device, where submit() would end the process.
+        # On a lost device finish() raises, where wgpu's submit() would end the process. Dawn's raises nothing
+        # once the loss has been reported; the next read-back tells.
         self._gpu.queue.submit([*pending, self._gpu.create_command_encoder().finish()])
 
     # Batches
@@ -284,18 +280,16 @@ class Device:
     # Errors
 
     def _guard(self, call: Callable[[], T]) -> T:
-        """Turns wgpu's errors into ours, and notices a lost device."""
+        """Turns the implementation's errors into ours, and notices a lost device."""
         if not self.usable:
             raise BackendError(
                 f"{self.found.name} is lost; the next call opens it anew",
                 backend="webgpu",
                 lost=True,
             )
-        import wgpu
-
         try:
             return call()
-        except wgpu.GPUError as error:
+        except (self._api.GPUError, RuntimeError) as error:  # the latter from a mapping that fails
             message = essence(str(error))
-            self._lost = "device is lost" in message.lower() or "device lost" in message.lower()
+            self._lost = tells_of_loss(message)
             raise BackendError(message, backend="webgpu", lost=self._lost) from error

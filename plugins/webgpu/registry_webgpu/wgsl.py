@@ -17,7 +17,8 @@ from registry.op import Op
 from registry.passes import PreparedPass, PreparedVariant, Uniform, evaluate_variant
 from registry.request import Request
 
-from .profile import IMPLEMENTATIONS, Profile
+from .implementations import IMPLEMENTATIONS
+from .profile import Profile
 
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _SUBGROUP_CALL = re.compile(r"\b(subgroup[A-Z]\w*|quad(Broadcast|Swap[XY]|SwapDiagonal))\s*\(")
@@ -81,10 +82,8 @@ def add_headers(source: str, implementation: str) -> str:
         needs.append("subgroups")
     if re.search(r"\bsubgroup_id\b", code):
         needs.append("subgroup_id")
-    lines = [
-        IMPLEMENTATIONS[implementation][need] for need in needs if need in IMPLEMENTATIONS[implementation]
-    ]
-    return "\n".join([*lines, body])
+    headers = IMPLEMENTATIONS[implementation].headers
+    return "\n".join([*(headers[need] for need in needs if need in headers), body])
 
 
 def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> RenderedPass:
