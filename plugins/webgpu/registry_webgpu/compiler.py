@@ -11,7 +11,7 @@ MAX_STATEMENT = 8192
 _PREAMBLE = ("Validation Error", "Caused by:", "")
 # naga names the module, Tint leaves the name empty.
 _LINE = re.compile(r"[^\s:]*:(\d+):(\d+)")
-_LOST = re.compile(r"\bdevice\]?( is)? lost\b", re.I)
+_LOST = re.compile(r"""\bdevice( "[^"]*")?\]?( is)? lost\b""", re.I)
 
 
 def check_size(source: str) -> None:

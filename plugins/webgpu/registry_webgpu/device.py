@@ -292,4 +292,6 @@ class Device:
         except (self._api.GPUError, RuntimeError) as error:  # the latter from a mapping that fails
             message = essence(str(error))
             self._lost = tells_of_loss(message)
-            raise BackendError(message, backend="webgpu", lost=self._lost) from error
+            # Without its frames: wgpudawn's form a cycle with a view of the memory being uploaded, and the
+            # garbage collector, clearing that view, ends the process.
+            raise BackendError(message, backend="webgpu", lost=self._lost) from error.with_traceback(None)
