@@ -117,6 +117,15 @@ class RenderedPass:
     dispatch: tuple[int, int, int]
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What a backend's lint says of a rendered source: the rule, the line that breaks it, and how."""
+
+    rule: str
+    line: int
+    text: str
+
+
 class Executable(Protocol):
     """What a backend prepares: ready to run one request again and again, from several threads."""
 
@@ -180,6 +189,10 @@ class Backend:
 
     def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
         """The source text of every pass, without touching a device. Empty for a backend without source."""
+        return ()
+
+    def lint(self, rendered: RenderedPass) -> Sequence[Finding]:
+        """What stands in a rendered source that compilers or devices are known to disagree on, by line."""
         return ()
 
     def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int | None:

@@ -13,7 +13,16 @@ import numpy as np
 
 from registry.dtypes import STORAGE
 from registry.errors import BackendError, ContractError, suggestion
-from registry.hookspecs import Availability, Backend, Claim, Executable, Predicate, Refusal, RenderedPass
+from registry.hookspecs import (
+    Availability,
+    Backend,
+    Claim,
+    Executable,
+    Finding,
+    Predicate,
+    Refusal,
+    RenderedPass,
+)
 from registry.op import Op
 from registry.parts import cut, nbytes
 from registry.passes import storage_buffers
@@ -147,6 +156,12 @@ class WebGPUBackend(Backend):
         profile = availability.record
         assert isinstance(profile, Profile)
         return render_variant(request, request.op.variants[claim.variant], profile)[1]
+
+    def lint(self, rendered: RenderedPass) -> tuple[Finding, ...]:
+        """Barriers that part of a workgroup may miss, assumed subgroup sizes, loops without an end."""
+        from .lint import lint
+
+        return lint(rendered.source)
 
     def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int:
         """Buffers for outputs nobody asked for and between passes."""
