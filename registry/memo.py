@@ -156,6 +156,8 @@ class Keys:
     def _read_other(self, value: Any) -> Hashable:
         if isinstance(value, np.generic | np.ndarray) and not value.dtype.hasobject and not value.shape:
             return (value.dtype, value.tobytes())
+        if type(value) is tuple and all(type(item) is str for item in value):
+            return value
         if isinstance(value, tuple | list) and not arrays.is_pair(value):
             return tuple(self.of(None, (item,), {}) for item in value)
         if isinstance(value, Mapping):

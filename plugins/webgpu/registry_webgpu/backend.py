@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -82,6 +83,7 @@ class WebGPUBackend(Backend):
         implementation = self._implementation(options)
         package = implementation.package
         try:
+            importlib.import_module(package)
             device = self._device(options)
         except BackendError as error:
             needed = implementation.drivers
@@ -194,6 +196,15 @@ class WebGPUBackend(Backend):
         home = self._device(options)
         size = padded(math.prod(shape) * STORAGE[dtype][0])
         return Tensor(home, tuple(shape), dtype, home.buffer(size))
+
+    def beside(
+        self, tensor: Tensor, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]
+    ) -> Tensor:
+        """A tensor of undefined contents on the device of another one."""
+        home = tensor.home
+        if not home.usable:  # lost: what comes after is on the device that is opened in its place
+            return self.empty(shape, dtype, options)
+        return Tensor(home, shape, dtype, home.buffer(math.prod(shape) * STORAGE[dtype][0]))
 
     def host(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         """Copies a device tensor to the host."""

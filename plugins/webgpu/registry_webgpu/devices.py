@@ -46,7 +46,7 @@ class Devices:
             if own:
                 if device is not None:
                     raise BackendError("the caller's own device is lost; hand in another", lost=True)
-                device = Device(adopt(wanted), key)
+                device = Device(adopt(wanted), key, own=False)
             else:
                 # One device goes by several names: none at all, its index, a part of its adapter's name.
                 index = choose(adapters(implementation), name)
