@@ -33,8 +33,8 @@ from registry.request import Request, bind  # noqa: E402
 
 FOLDER = ROOT / "tests" / "golden"
 SIZE = (3, 8)  # rows and elements of a request
-# A shader is rendered for the first two of these that it takes: rows longer than a workgroup, of a length that
-# four divides and one it does not, a short row, a single element.
+# A shader is rendered for the first two of these that it takes: rows longer than a workgroup, of a length
+# that four divides and one it does not, a short row, a single element.
 SIZES = ((3, 8192), (3, 1025), (3, 8), (3, 1))
 PROFILES: Mapping[str, Mapping[str, Any]] = {
     "plain": {"webgpu": {"features": ["shader-f16"], "limits": {"maxStorageBuffersPerShaderStage": 8}}},
