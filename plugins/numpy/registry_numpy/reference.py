@@ -74,6 +74,6 @@ def _scaled(
     inverse = 1.0 / np.sqrt(square + float(np.float32(epsilon)))
     scaled = centred * inverse * gamma
     return (
-        Expected(scaled + beta, np.abs(scaled) + np.abs(beta), floor),
+        Expected(scaled + beta, np.abs(scaled) + np.abs(beta), np.asarray(floor)),
         Expected(inverse, np.abs(inverse), np.zeros(())),
     )
