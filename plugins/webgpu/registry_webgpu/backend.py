@@ -36,7 +36,7 @@ from .kernel import Kernel, Series, private_tensors
 from .profile import Profile, binding_limit, parse_profile
 from .tensor import Tensor
 from .transfers import padded
-from .wgsl import evaluate, render_variant, template_text
+from .wgsl import evaluate, has_template, render_variant
 
 WGSL_SUFFIXES = (".wgsl", ".wgsl.jinja")
 PART_BYTES = 256 * 1024 * 1024
@@ -110,7 +110,7 @@ class WebGPUBackend(Backend):
         """Every variant of the manifest, under its own conditions and the device's limits."""
         rows: list[Claim | Refusal] = []
         names = {item.template for variant in op.manifest.variants for item in variant.passes}
-        there = {name for name in names if template_text(op, name) is not None}
+        there = {name for name in names if has_template(op, name)}
         for variant in op.manifest.variants:
             identity = variant.id or ""
             shaders = [item.template for item in variant.passes]
