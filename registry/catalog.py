@@ -99,6 +99,7 @@ class Catalog:
                 hint = suggestion(str(option), known)
                 every = ", ".join(known) or "none"
                 raise ContractError(f"{name} has no option {option!r}{hint}; options: {every}")
+        self.backend(name).check_options(values)
         return dict(values)
 
     # Plugins and ops
@@ -203,7 +204,9 @@ class Catalog:
         """Whether a backend can run here; probed once."""
         with self._lock:
             if (name, device) not in self._availabilities:
-                self._availabilities[name, device] = _probe(self.backend(name), self.options(name, device))
+                backend, options = self.backend(name), self.options(name, device)
+                backend.check_options(options)
+                self._availabilities[name, device] = _probe(backend, options)
             return self._availabilities[name, device]
 
     def accepts_software(self, name: str) -> bool:

@@ -117,6 +117,15 @@ class RenderedPass:
     dispatch: tuple[int, int, int]
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What a backend's lint says of a rendered source: the rule, the line that breaks it, and how."""
+
+    rule: str
+    line: int
+    text: str
+
+
 class Executable(Protocol):
     """What a backend prepares: ready to run one request again and again, from several threads."""
 
@@ -142,6 +151,13 @@ class Backend:
     extremes_promised: bool = True
     """Whether results are right where NaN, infinity or subnormal numbers reach them. Where they need not be,
     a deviation is no failure of conformance, but noted."""
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuses option values, its own environment variables' included, that the backend does not know.
+
+        Raises:
+            ContractError: says the option, the value found and what is needed.
+        """
 
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Says whether the backend can run here. Cheap, never raising.
@@ -173,6 +189,10 @@ class Backend:
 
     def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
         """The source text of every pass, without touching a device. Empty for a backend without source."""
+        return ()
+
+    def lint(self, rendered: RenderedPass) -> Sequence[Finding]:
+        """What stands in a rendered source that compilers or devices are known to disagree on, by line."""
         return ()
 
     def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int | None:

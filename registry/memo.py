@@ -163,6 +163,8 @@ class Keys:
         return self._read_array(value)
 
     def _read_sequence(self, value: Any) -> Hashable:
+        if type(value) is tuple and all(type(item) is str for item in value):
+            return value
         return self._read_array(value) if arrays.is_pair(value) else self.of(None, value, {})
 
     def _read_array(self, value: Any) -> Hashable:

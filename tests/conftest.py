@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "plugins/webgpu/registry_webgpu/templates"
 SEEDS = Path(os.environ.get("REGISTRY_SEEDS", ROOT / "../shared/seeds"))
 OPS = ("BiasAdd", "LayerNormalization", "SkipLayerNormalization")
-BACKENDS = ("numpy", "webgpu")
+BACKENDS = ("numpy", "webgpu", "cuda")
 
 
 def load_script(name: str) -> ModuleType:
@@ -57,11 +57,18 @@ def shared() -> Registry:
     return Registry([registry_manifests, registry_numpy, registry_webgpu], entry_points=False)
 
 
+@pytest.fixture(scope="session")
+def every() -> Registry:
+    """One registry with every built-in backend, for tests that name the one they run on."""
+    plugins = [registry_manifests, registry_numpy, registry_webgpu, registry_cuda]
+    return Registry(plugins, entry_points=False)
+
+
 @pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest, shared: Registry) -> str:
-    """Each backend in turn, by name, where it is available."""
+def backend(request: pytest.FixtureRequest, every: Registry) -> str:
+    """Each backend of ``every`` in turn, by name, where it is available."""
     name: str = request.param
-    here = shared.catalog.availability(name)
+    here = every.catalog.availability(name)
     if not here.available:
         pytest.skip(f"no {name}: {here.condition}: {here.found}")
     return name

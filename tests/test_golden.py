@@ -36,9 +36,9 @@ def reference(reg: Registry, op: str, case: Vector) -> dict[str, Expected]:
 
 
 @pytest.mark.parametrize("op", FORMS)
-def test_the_reference_still_says_so(shared: Registry, golden: ModuleType, op: str) -> None:
+def test_the_reference_still_says_so(every: Registry, golden: ModuleType, op: str) -> None:
     for case in map(read_vector, stored(golden, op)["requests"]):
-        for role, expected in reference(shared, op, case).items():
+        for role, expected in reference(every, op, case).items():
             right, dtype = case.outputs[role], case.outputs[role].dtype.name
             # The last digit of float64 is the machine's: sums are not added in one order everywhere.
             near = judge(right, expected, dtype).share < 0.01
@@ -47,15 +47,15 @@ def test_the_reference_still_says_so(shared: Registry, golden: ModuleType, op: s
 
 
 @pytest.mark.parametrize("op", FORMS)
-def test_every_backend_meets_the_outputs(shared: Registry, golden: ModuleType, backend: str, op: str) -> None:
+def test_every_backend_meets_the_outputs(every: Registry, golden: ModuleType, backend: str, op: str) -> None:
     ran = 0
     for case in map(read_vector, stored(golden, op)["requests"]):
         call = {"inputs": case.inputs, "attrs": case.attrs, "outputs": tuple(case.outputs)}
-        if shared.explain(op, **call, backend=backend).chosen is None:
+        if every.explain(op, **call, backend=backend).chosen is None:
             assert case.name.startswith("float64"), f"{backend} takes no {case.name}"
             continue
-        found = shared.run(op, **call, backend=backend)
-        for value, (role, expected) in zip(found, reference(shared, op, case).items(), strict=True):
+        found = every.run(op, **call, backend=backend)
+        for value, (role, expected) in zip(found, reference(every, op, case).items(), strict=True):
             right = replace(expected, value=case.outputs[role].astype(np.float64))
             verdict = judge(value, right, case.outputs[role].dtype.name)
             assert verdict.ok, f"{op}, {case.name}, {backend}: {role}: {verdict.reason}"
@@ -64,12 +64,12 @@ def test_every_backend_meets_the_outputs(shared: Registry, golden: ModuleType, b
 
 
 @pytest.mark.parametrize("op", FORMS)
-def test_shaders(shared: Registry, golden: ModuleType, op: str) -> None:
+def test_shaders(every: Registry, golden: ModuleType, op: str) -> None:
     agreed = stored(golden, op)["shaders"]
-    assert list(agreed) == list(shared.op(op).variants), f"{op} has other variants; {REFRESH}"
+    assert list(agreed) == list(every.op(op).variants), f"{op} has other variants; {REFRESH}"
     forms = {variant: line.pop("form") for variant, line in agreed.items()}
     changed = []
-    for variant, found in golden.digests(shared, op, forms).items():
+    for variant, found in golden.digests(every, op, forms).items():
         assert found, f"{variant} is rendered for nothing"
         line = agreed[variant]
         kinds = sorted(found.keys() | line.keys())

@@ -37,14 +37,12 @@ ENABLED = os.environ.get("REGISTRY_TEST_LARGE", "") not in ("", "0")
 
 
 @pytest.fixture(params=["webgpu", "cuda"])
-def gpu(request: pytest.FixtureRequest, shared: Registry) -> str:
+def gpu(request: pytest.FixtureRequest, every: Registry) -> str:
     """Each backend of devices, by name, where it has hardware."""
     name: str = request.param
     if not ENABLED:
         pytest.skip("set REGISTRY_TEST_LARGE=1 on a GPU")
-    if name not in shared.catalog.plugins.backends:
-        pytest.skip(f"no backend {name}")
-    here = shared.catalog.availability(name)
+    here = every.catalog.availability(name)
     if not here.available:
         pytest.skip(f"no {name}: {here.condition}: {here.found}")
     if not here.hardware:
@@ -119,7 +117,7 @@ def run_on_device(reg: Registry, backend: str, op: str, inputs: dict[str, Array]
     first = next(iter(inputs.values()))
     out = {role: reg.empty(first.shape, first.dtype.name, backend) for role in outputs(op)}
     reg.run(op, inputs={role: there[id(array)] for role, array in inputs.items()}, out=out, backend=backend)
-    return {role: tensor.numpy() for role, tensor in out.items()}
+    return {role: reg.host(tensor) for role, tensor in out.items()}
 
 
 def run_on_host(reg: Registry, backend: str, op: str, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -132,14 +130,14 @@ def run_on_host(reg: Registry, backend: str, op: str, inputs: dict[str, Array]) 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "hidden"), [(3 * 65535 + 7, 33), (2**24 + 3, 4)], ids=["65535", "2**24"])
 @pytest.mark.parametrize("op", OPS)
-def test_many_rows(shared: Registry, gpu: str, op: str, rows: int, hidden: int, dtype: str) -> None:
+def test_many_rows(every: Registry, gpu: str, op: str, rows: int, hidden: int, dtype: str) -> None:
     """More rows than workgroups go into a dimension of the grid, and more than float32 counts."""
     needs_memory(4 * GIB)
     inputs = tensors(op, rows, hidden, dtype)
-    if rows * hidden * STORAGE[dtype][0] <= most_bytes(shared, gpu):
-        check(shared, op, inputs, run_on_device(shared, gpu, op, inputs))
+    if rows * hidden * STORAGE[dtype][0] <= most_bytes(every, gpu):
+        check(every, op, inputs, run_on_device(every, gpu, op, inputs))
     if dtype == "float32":
-        check(shared, op, inputs, run_on_host(shared, gpu, op, inputs))
+        check(every, op, inputs, run_on_host(every, gpu, op, inputs))
 
 
 @pytest.mark.large
@@ -147,46 +145,46 @@ def test_many_rows(shared: Registry, gpu: str, op: str, rows: int, hidden: int, 
     ("op", "dtype"),
     [(SLN, "float32"), (LN, "float16"), (BIAS_ADD, "bfloat16"), (RMS, "float32"), (LN, "bfloat16")],
 )
-def test_at_the_limit(shared: Registry, gpu: str, op: str, dtype: str) -> None:
+def test_at_the_limit(every: Registry, gpu: str, op: str, dtype: str) -> None:
     """The most whole rows that one binding takes."""
-    rows = most_bytes(shared, gpu) // (HIDDEN * STORAGE[dtype][0])
+    rows = most_bytes(every, gpu) // (HIDDEN * STORAGE[dtype][0])
     needs_memory(5 * rows * HIDDEN * STORAGE[dtype][0])
     inputs = tensors(op, rows, HIDDEN, dtype)
-    check(shared, op, inputs, run_on_device(shared, gpu, op, inputs))
+    check(every, op, inputs, run_on_device(every, gpu, op, inputs))
 
 
 @pytest.mark.large
 @pytest.mark.parametrize("op", [SLN, LN])
-def test_over_2_31_elements(shared: Registry, gpu: str, op: str) -> None:
+def test_over_2_31_elements(every: Registry, gpu: str, op: str) -> None:
     """float16 of over 4 GiB: on the device, or from the host in parts where the device does not bind it."""
     rows = 2**31 // HIDDEN + 3
     needs_memory(5 * rows * HIDDEN * 2)
     inputs = tensors(op, rows, HIDDEN, "float16")
-    run = run_on_host if limits(shared, gpu) else run_on_device
-    check(shared, op, inputs, run(shared, gpu, op, inputs))
+    run = run_on_host if limits(every, gpu) else run_on_device
+    check(every, op, inputs, run(every, gpu, op, inputs))
 
 
 @pytest.mark.large
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", OPS)
-def test_just_over_the_limit_on_the_device(shared: Registry, gpu: str, op: str, dtype: str) -> None:
+def test_just_over_the_limit_on_the_device(every: Registry, gpu: str, op: str, dtype: str) -> None:
     """A tensor of one row more is refused by the limit's name, or works where there is none."""
-    rows = most_bytes(shared, gpu) // (HIDDEN * STORAGE[dtype][0]) + 1
+    rows = most_bytes(every, gpu) // (HIDDEN * STORAGE[dtype][0]) + 1
     shape = (1, rows, HIDDEN) if op == BIAS_ADD else (rows, HIDDEN)
     vector = np.ones(HIDDEN, numpy_dtype(dtype))
     try:
-        full = shared.empty(shape, dtype, gpu)
+        full = every.empty(shape, dtype, gpu)
     except BackendError as error:  # the device has no such buffer
         assert "takes at most" in str(error)
         return
     small = tensors(op, 1, HIDDEN, dtype)
     inputs = {role: vector if array.ndim == 1 else full for role, array in small.items()}
-    if not limits(shared, gpu):
-        shared.run(op, inputs=inputs, backend=gpu)
+    if not limits(every, gpu):
+        every.run(op, inputs=inputs, backend=gpu)
         return
     before = submissions(gpu)
     with pytest.raises(NoPlanError, match=LIMIT) as caught:
-        shared.run(op, inputs=inputs, backend=gpu)
+        every.run(op, inputs=inputs, backend=gpu)
     assert caught.value.decision is not None
     assert all(
         "bytes (limit" in row.found for row in caught.value.decision.rows if row.because.startswith(LIMIT)
@@ -196,14 +194,14 @@ def test_just_over_the_limit_on_the_device(shared: Registry, gpu: str, op: str, 
 
 @pytest.mark.large
 @pytest.mark.parametrize("op", [LN, RMS])
-def test_a_row_over_the_limit(shared: Registry, gpu: str, op: str) -> None:
+def test_a_row_over_the_limit(every: Registry, gpu: str, op: str) -> None:
     """No part of it can be computed alone."""
-    if not limits(shared, gpu):
+    if not limits(every, gpu):
         pytest.skip(f"{gpu} has no limit but memory")
-    x = np.zeros((1, most_bytes(shared, gpu) // 4 + 1), np.float32)  # pages that nobody touches
+    x = np.zeros((1, most_bytes(every, gpu) // 4 + 1), np.float32)  # pages that nobody touches
     before = submissions(gpu)
     with pytest.raises(NoPlanError, match=LIMIT):
-        shared.run(op, x, x[0, :1], backend=gpu)
+        every.run(op, x, x[0, :1], backend=gpu)
     assert submissions(gpu) == before
 
 

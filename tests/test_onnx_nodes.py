@@ -44,15 +44,15 @@ def test_every_case_is_here() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name.removeprefix("test_") for case in CASES])
-def test_node(shared: Registry, backend: str, case: Any) -> None:
+def test_node(every: Registry, backend: str, case: Any) -> None:
     (node,) = case.model.graph.node
-    op = shared.op(f"ai.onnx::{node.op_type}")
+    op = every.op(f"ai.onnx::{node.op_type}")
     attrs = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
     for given, wanted in case.data_sets:
         inputs = present(op.inputs, node.input, given)
         outputs = present(op.outputs, node.output, wanted)
-        found = shared.run(op, inputs=inputs, attrs=attrs, outputs=tuple(outputs), backend=backend)
-        expected = shared.catalog.plugins.references[op.id](inputs, {**op.attributes, **attrs})
+        found = every.run(op, inputs=inputs, attrs=attrs, outputs=tuple(outputs), backend=backend)
+        expected = every.catalog.plugins.references[op.id](inputs, {**op.attributes, **attrs})
         for (role, right), value in zip(outputs.items(), found, strict=True):
             assert value.dtype == right.dtype
             verdict = judge(value, expected[role], right.dtype.name)

@@ -403,12 +403,12 @@ def test_subgroups_and_shared_memory_agree(webgpu: Registry) -> None:
         pair = {"X": x, "Scale": np.ones(hidden, np.float32)}
         plan = webgpu.prepare("LayerNormalization", **pair, backend="webgpu")
         with_subgroups = plan(**pair)
-        DEVICES._open["0"] = DEVICES._open[None] = without
+        DEVICES._open["0"] = DEVICES._open[""] = without
         try:
             other = webgpu.prepare("LayerNormalization", **pair, backend="webgpu")
             np.testing.assert_allclose(other(**pair), with_subgroups, atol=3e-6)
         finally:
-            DEVICES._open["0"] = DEVICES._open[None] = real
+            DEVICES._open["0"] = DEVICES._open[""] = real
 
 
 def test_the_templates_are_where_the_tests_look() -> None:

@@ -182,8 +182,16 @@ def test_every_call(webgpu: Registry, op: str, dtype: str) -> None:
 
 
 def test_every_bfloat16(webgpu: Registry) -> None:
-    """Each of the 65,536 numbers is read and written as itself, and sums round to the nearest."""
-    every = np.arange(65536, dtype=np.uint16).view(numpy_dtype("bfloat16"))
+    """Each of the 65,536 numbers is read and written as itself, and sums round to the nearest.
+
+    WGSL lets a device take subnormal numbers for zero: there they are left out.
+    """
+    bits = np.arange(65536, dtype=np.uint16)
+    least = np.full((1, 1, 2), 1, np.uint16).view(numpy_dtype("bfloat16"))
+    kept = webgpu.run("BiasAdd", X=least, bias=least[0, 0], skip=least * 0, backend="webgpu", variant="bf16")
+    if not np.asarray(kept, np.float32).any():
+        bits[bits & 0x7F80 < 8 << 7] = 0  # nor may a difference of two be subnormal
+    every = bits.view(numpy_dtype("bfloat16"))
     x = every.reshape(1, 256, 256)
     bias = np.zeros(256, x.dtype)
     for skip in (np.zeros_like(x), np.random.default_rng(0).permutation(every).reshape(x.shape)):

@@ -161,7 +161,9 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float, ce
 
     rows = summed.reshape(-1, length)
     work = scratch("rows", rows.shape, wide)  # the same memory, unless the sum lives elsewhere
-    values, mean, spread = _measured(rows, work, epsilon, centre)
+    # Near zero the steps of half types are finer than the rounding errors of float32: no rest is left there.
+    half = part.addends[0].dtype.itemsize == 2
+    values, mean, spread = _measured(rows, work, epsilon, centre, 0.0 if half else _NEGLIGIBLE[wide])
     inverse = 1.0 / np.sqrt(spread)
     np.multiply(values, inverse, out=work)
     sound = np.isfinite(spread)
@@ -170,7 +172,7 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float, ce
     if np.count_nonzero(sound) < len(sound):
         hard = ~sound[:, 0]
         again = _summed(part.addends, wide, "again", None).reshape(-1, length)[hard].astype(FLOAT64)
-        values, mean64, spread64 = _measured(again, again, epsilon, centre)
+        values, mean64, spread64 = _measured(again, again, epsilon, centre, _NEGLIGIBLE[FLOAT64])
         inverse64 = 1.0 / np.sqrt(spread64)
         mean[hard], inverse[hard], work[hard] = mean64, inverse64, values * inverse64
 
@@ -253,13 +255,15 @@ def _widened(operand: Array, wide: np.dtype[Any], slot: str) -> Array:
     return out
 
 
-def _measured(rows: Array, out: Array, epsilon: float, centre: bool) -> tuple[Array, Array, Array]:
+def _measured(
+    rows: Array, out: Array, epsilon: float, centre: bool, negligible: float
+) -> tuple[Array, Array, Array]:
     """What is to be scaled, its mean and its mean square + epsilon, for rows [n, length].
 
     The last two are [n, 1]. Without ``centre`` the rows themselves are to be scaled and the mean
     counts as 0; with it, ``out`` gets rows - mean, and may be ``rows``. A rounded mean leaves a
-    rest in every element. Where that rest shows beside the spread (a mean of 10000, a spread of
-    0.001), the row is centred once more and measured again. The decision is each row's own.
+    rest in every element. Where its square is over ``negligible`` times the spread (as for a mean of 10000
+    and a spread of 0.001), the row is centred once more and measured again. The decision is each row's own.
     """
     if not centre:
         spread = _mean_squares(rows)
@@ -269,7 +273,7 @@ def _measured(rows: Array, out: Array, epsilon: float, centre: bool) -> tuple[Ar
     left = _means(out)
     spread = _mean_squares(out)
     spread += epsilon
-    rough = left * left > _NEGLIGIBLE[out.dtype] * spread
+    rough = left * left > negligible * spread
     if np.count_nonzero(rough):
         left = np.where(rough, left, 0)
         out -= left

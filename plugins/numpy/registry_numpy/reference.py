@@ -65,14 +65,15 @@ def _scaled(
 ) -> tuple[Expected, Expected]:
     gamma = scale.astype(np.float64)
     beta = np.zeros(()) if shift is None else shift.astype(np.float64)
-    # float16 is judged by its own steps, which are wide enough where the answer is near 0. bfloat16's are
-    # not: it has float32's range, so there float32 arithmetic needs float32's floor.
+    # float16 is judged by its own steps, which are wide enough where the answer is near 0, unless the scale
+    # enlarges the rounding errors of float32. bfloat16's steps are not: it has float32's range, so there
+    # float32 arithmetic needs float32's floor.
     largest = np.max(np.abs(gamma), initial=1.0, where=np.isfinite(gamma))
-    floor = np.asarray(largest if scale.dtype != np.float16 else 0.0)
+    floor = np.asarray(largest if scale.dtype != np.float16 or largest > 1 else 0.0)
     square = (centred * centred).mean(axes, keepdims=True)
     inverse = 1.0 / np.sqrt(square + float(np.float32(epsilon)))
     scaled = centred * inverse * gamma
     return (
-        Expected(scaled + beta, np.abs(scaled) + np.abs(beta), floor),
+        Expected(scaled + beta, np.abs(scaled) + np.abs(beta), np.asarray(floor)),
         Expected(inverse, np.abs(inverse), np.zeros(())),
     )

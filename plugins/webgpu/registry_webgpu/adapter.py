@@ -11,12 +11,22 @@ import numpy as np
 
 from registry.errors import BackendError
 
-from .profile import Profile, make_profile
+from .implementations import Implementation, implementation_of
+from .profile import FEATURES, Profile, make_profile
+from .wgsl import add_headers
 
-# The process that started wgpu. Driver threads do not survive a fork: a child would wait for them forever.
+# The process that first looked for adapters. Driver threads do not survive a fork: a child would wait for
+# them forever.
 _started_in: int | None = None
 
-WANTED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
+# Asked for where the adapter has them. The last makes wgpudawn's objects safe to drop on any thread.
+WANTED_FEATURES = (
+    "shader-f16",
+    "subgroup",
+    "subgroups",
+    "timestamp-query",
+    "implicit-device-synchronization",
+)
 # wgpu-py's names on the left; the specification's, which conditions use, on the right.
 _FEATURE_NAMES = {"subgroup": "subgroups"}
 _TRIAL_GROUP = 64
@@ -45,16 +55,17 @@ class Found:
     profile: Profile
 
 
-def adapters() -> list[Any]:
+def adapters(implementation: Implementation) -> list[Any]:
     """All adapters, at least one: hardware first, Vulkan, Metal and D3D12 before OpenGL.
 
     Raises:
-        BackendError: wgpu finds no way to any adapter, or was started before this process was forked.
+        BackendError: there is no way to any adapter, or adapters were in use before this process was forked.
+        ImportError: the implementation's package is not installed, or does not work.
     """
     global _started_in
     if _started_in not in (None, os.getpid()):
         raise BackendError(
-            f"this process was forked from {_started_in}, where wgpu was running already; start it with "
+            f"this process was forked from {_started_in}, where WebGPU was running already; start it with "
             "multiprocessing's 'spawn' method, or fork before the first use of WebGPU",
             backend="webgpu",
         )
@@ -62,10 +73,9 @@ def adapters() -> list[Any]:
     if "XDG_RUNTIME_DIR" not in os.environ:
         # Mesa's device-selection layer prints an error without a runtime directory; it is not needed here.
         os.environ.setdefault("NODEVICE_SELECT", "1")
-    import wgpu
-
+    api = implementation.api
     try:
-        found = list(wgpu.gpu.enumerate_adapters_sync())
+        found = list(api.gpu.enumerate_adapters_sync())
     except RuntimeError as error:
         raise BackendError(f"no adapter: {error}", backend="webgpu") from error
     found.sort(key=lambda a: (_software(a), a.info["backend_type"] == "OpenGL"))
@@ -99,13 +109,13 @@ def describe(adapter: Any) -> str:
     return str(info["device"] or info["description"] or info["vendor"] or "unnamed adapter")
 
 
-def open_device(index: int) -> Found:
+def open_device(implementation: Implementation, index: int) -> Found:
     """Opens a device on the adapter of that index with all that it has of what we use.
 
     Raises:
         BackendError: the adapter gives no device.
     """
-    adapter = adapters()[index]
+    adapter = adapters(implementation)[index]
     features = [name for name in WANTED_FEATURES if name in adapter.features]
     try:
         device = adapter.request_device_sync(
@@ -113,20 +123,23 @@ def open_device(index: int) -> Found:
             required_features=features,
             required_limits=dict(adapter.limits),
         )
-    except Exception as error:  # wgpu raises RuntimeError and its own kinds here
+    except Exception as error:  # both implementations raise RuntimeError and its own kinds here
         raise BackendError(f"{describe(adapter)} gives no device: {error}", backend="webgpu") from error
     return adopt(device)
 
 
 def adopt(device: Any) -> Found:
     """A device as it stands, ours or the caller's, with its profile."""
+    implementation = implementation_of(device)
+    assert implementation is not None
     adapter = device.adapter
     info = adapter.info
     features = {_FEATURE_NAMES.get(name, name) for name in device.features if name in WANTED_FEATURES}
+    features &= FEATURES
     language: set[str] = set()
     sizes: dict[str, int] = {}
     if "subgroups" in features:
-        size = _trial(device)
+        size = _trial(device, implementation)
         if size is None:
             features.discard("subgroups")
         else:
@@ -143,7 +156,7 @@ def adopt(device: Any) -> Found:
             "isFallbackAdapter": _software(adapter),
         },
         language,
-        "wgpu",
+        implementation.name,
     )
     description = f"{describe(adapter)}, {info['backend_type']}, {info['description']}"
     return Found(describe(adapter), description, device, profile)
@@ -160,14 +173,14 @@ def _camel(name: str) -> str:
     )
 
 
-def _trial(device: Any) -> int | None:
+def _trial(device: Any, implementation: Implementation) -> int | None:
     """The subgroup size, or None when the built-ins do not compile or give wrong numbers."""
-    import wgpu
-
+    usage = implementation.api.BufferUsage
+    source = add_headers(_TRIAL, implementation.name)
     size = _TRIAL_GROUP * 3 * 4
     try:
-        module = device.create_shader_module(code=_TRIAL, label="subgroup trial")
-        buffer = device.create_buffer(size=size, usage=wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC)
+        module = device.create_shader_module(code=source, label="subgroup trial")
+        buffer = device.create_buffer(size=size, usage=usage.STORAGE | usage.COPY_SRC)
         pipeline = device.create_compute_pipeline(
             layout="auto", compute={"module": module, "entry_point": "main"}
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import math
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -12,8 +13,17 @@ from typing import Any
 import numpy as np
 
 from registry.dtypes import STORAGE
-from registry.errors import BackendError
-from registry.hookspecs import Availability, Backend, Claim, Executable, Predicate, Refusal, RenderedPass
+from registry.errors import BackendError, ContractError, suggestion
+from registry.hookspecs import (
+    Availability,
+    Backend,
+    Claim,
+    Executable,
+    Finding,
+    Predicate,
+    Refusal,
+    RenderedPass,
+)
 from registry.op import Op
 from registry.parts import cut, nbytes
 from registry.passes import storage_buffers
@@ -21,46 +31,72 @@ from registry.request import Request
 
 from .device import Device
 from .devices import DEVICES
+from .implementations import DEFAULT, IMPLEMENTATIONS, Implementation, named_by
 from .kernel import Kernel, Series, private_tensors
 from .profile import Profile, binding_limit, parse_profile
 from .tensor import Tensor
 from .transfers import padded
-from .wgsl import evaluate, render_variant, template_text
+from .wgsl import evaluate, has_template, render_variant
 
 WGSL_SUFFIXES = (".wgsl", ".wgsl.jinja")
 PART_BYTES = 256 * 1024 * 1024
 """Tensors over the device's limit are cut into parts of at most so much, to be easy on its memory."""
+IMPLEMENTATION_VARIABLE = "REGISTRY_WEBGPU_IMPLEMENTATION"
 
 
 class WebGPUBackend(Backend):
-    """Runs WGSL templates through wgpu-py.
+    """Runs WGSL templates through wgpu-py or wgpudawn.
 
-    Options (``registry.configure(options={"webgpu": ...})``): ``device``: a wgpu device of the caller's,
-    used as it is and never destroyed, or the part of a device name after the colon.
+    Options (``registry.configure(options={"webgpu": ...})``): ``implementation``: ``wgpu`` (the default) or
+    ``dawn``; the environment variable ``REGISTRY_WEBGPU_IMPLEMENTATION`` comes before it. ``device``: a
+    device of the caller's, used as it is and never destroyed, whichever of the two it comes from; or the
+    part of a device name after the colon, which may begin with an implementation (``dawn``, ``dawn:0``).
     """
 
     name = "webgpu"
     priority = 300
-    option_names = ("device",)
+    option_names = ("device", "implementation")
     extremes_promised = False  # WGSL may assume no NaN and no infinity, and flush subnormals
+
+    def __init__(self) -> None:
+        self._variable = os.environ.get(IMPLEMENTATION_VARIABLE, "").strip()
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """The implementation must be one of those there are."""
+        for origin, value in (
+            ("options of webgpu: implementation", options.get("implementation", DEFAULT)),
+            (IMPLEMENTATION_VARIABLE, self._variable or DEFAULT),
+        ):
+            if value not in IMPLEMENTATIONS:
+                hint = suggestion(str(value), list(IMPLEMENTATIONS))
+                raise ContractError(f"{origin} is {value!r}{hint}; needed: {' or '.join(IMPLEMENTATIONS)}")
+
+    def _implementation(self, options: Mapping[str, Any]) -> Implementation:
+        default = self._variable or options.get("implementation", DEFAULT)
+        return named_by(options.get("device")) or IMPLEMENTATIONS[default]
+
+    def _device(self, options: Mapping[str, Any]) -> Device:
+        return DEVICES.get(options.get("device"), self._implementation(options))
 
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Opens the adapter, for only a device can tell what its compiler takes."""
-        if importlib.util.find_spec("wgpu") is None:
-            return Availability(
-                False, "wgpu is installed", "not found", "pip install 'kernel-registry[webgpu]'"
-            )
+        implementation = self._implementation(options)
+        package = implementation.package
         try:
-            device = DEVICES.get(options.get("device"))
+            importlib.import_module(package)
+            device = self._device(options)
         except BackendError as error:
-            needed = "a Vulkan, Metal or D3D12 driver (on Debian without a GPU: mesa-vulkan-drivers)"
+            needed = implementation.drivers
             if isinstance(options.get("device"), str) and "; adapters: " in error.message:
                 needed = "the index or a part of the name of an adapter"
             found = error.message.splitlines()[0]
             return Availability(False, "an adapter gives a device", found, needed)
-        except (Exception, SystemExit) as error:  # an import of wgpu can fail in any way
+        except (Exception, SystemExit) as error:  # an import can fail in any way
+            if isinstance(error, ModuleNotFoundError) and error.name == package:
+                advice = f"pip install 'kernel-registry[{implementation.extra}]'"
+                return Availability(False, f"{package} is installed", "not found", advice)
             text = f"{type(error).__name__}: {error}".splitlines()[0]
-            return Availability(False, "wgpu imports", text, "a working wgpu-py, version 0.32")
+            return Availability(False, f"{package} imports", text, f"a working {package}, version 0.32")
         return _availability(device.profile, device.found.name, device.found.description)
 
     def imagine(self, profile: Mapping[str, Any]) -> Availability:
@@ -74,7 +110,7 @@ class WebGPUBackend(Backend):
         """Every variant of the manifest, under its own conditions and the device's limits."""
         rows: list[Claim | Refusal] = []
         names = {item.template for variant in op.manifest.variants for item in variant.passes}
-        there = {name for name in names if template_text(op, name) is not None}
+        there = {name for name in names if has_template(op, name)}
         for variant in op.manifest.variants:
             identity = variant.id or ""
             shaders = [item.template for item in variant.passes]
@@ -97,7 +133,7 @@ class WebGPUBackend(Backend):
 
     def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Executable:
         """Renders and compiles every pass; for host tensors over the device's limit, of every part."""
-        device = DEVICES.get(options.get("device"))
+        device = self._device(options)
         limit = binding_limit(device.profile.limits)
         parts = cut(request, limit)
         if len(parts) > 1:
@@ -114,7 +150,7 @@ class WebGPUBackend(Backend):
 
     def _kernel(self, request: Request, claim: Claim, device: Device, options: Mapping[str, Any]) -> Kernel:
         prepared, rendered = render_variant(request, request.op.variants[claim.variant], device.profile)
-        reopen = partial(DEVICES.get, options.get("device"))
+        reopen = partial(self._device, options)
         return Kernel(request, prepared, rendered, device, reopen, claim.variant)
 
     def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
@@ -122,6 +158,12 @@ class WebGPUBackend(Backend):
         profile = availability.record
         assert isinstance(profile, Profile)
         return render_variant(request, request.op.variants[claim.variant], profile)[1]
+
+    def lint(self, rendered: RenderedPass) -> tuple[Finding, ...]:
+        """Barriers that part of a workgroup may miss, assumed subgroup sizes, loops without an end."""
+        from .lint import lint
+
+        return lint(rendered.source)
 
     def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int:
         """Buffers for outputs nobody asked for and between passes."""
@@ -151,9 +193,18 @@ class WebGPUBackend(Backend):
 
     def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Tensor:
         """A tensor of undefined contents on the device."""
-        home = DEVICES.get(options.get("device"))
+        home = self._device(options)
         size = padded(math.prod(shape) * STORAGE[dtype][0])
         return Tensor(home, tuple(shape), dtype, home.buffer(size))
+
+    def beside(
+        self, tensor: Tensor, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]
+    ) -> Tensor:
+        """A tensor of undefined contents on the device of another one."""
+        home = tensor.home
+        if not home.usable:  # lost: what comes after is on the device that is opened in its place
+            return self.empty(shape, dtype, options)
+        return Tensor(home, shape, dtype, home.buffer(math.prod(shape) * STORAGE[dtype][0]))
 
     def host(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         """Copies a device tensor to the host."""

@@ -8,7 +8,10 @@ from registry.errors import BackendError
 
 MAX_NESTING = 256
 MAX_STATEMENT = 8192
-_LINE = re.compile(r"(?:wgsl|[^\s:]+):(\d+):(\d+)")
+_PREAMBLE = ("Validation Error", "Caused by:", "")
+# naga names the module, Tint leaves the name empty.
+_LINE = re.compile(r"[^\s:]*:(\d+):(\d+)")
+_LOST = re.compile(r"""\bdevice( "[^"]*")?\]?( is)? lost\b""", re.I)
 
 
 def check_size(source: str) -> None:
@@ -28,13 +31,18 @@ def check_size(source: str) -> None:
 
 
 def essence(message: str) -> str:
-    """wgpu's message without its preamble, which names the C function and not the cause."""
-    lines = [line.strip() for line in message.strip().splitlines()]
-    drop = ("Validation Error", "Caused by:", "")
-    while lines and (lines[0] in drop or lines[0].startswith("In wgpu")):
+    """The message without the lines before (wgpu) and after (Dawn) the cause, which name C functions."""
+    lines = message.strip().splitlines()
+    while lines and (lines[0].strip() in _PREAMBLE or lines[0].strip().startswith("In wgpu")):
         lines.pop(0)
-    kept = message.strip().splitlines()[-len(lines) :] if lines else [message.strip()]
-    return "\n".join(line.rstrip() for line in kept).strip()
+    while lines and lines[-1].strip().startswith(("- While ", "at ")):
+        lines.pop()
+    return "\n".join(line.rstrip() for line in lines).strip() or message.strip()
+
+
+def tells_of_loss(message: str) -> bool:
+    """Whether an error says that the device is lost."""
+    return _LOST.search(message) is not None
 
 
 def with_line(message: str, source: str) -> tuple[str, int | None]:

@@ -15,7 +15,11 @@ import numpy as np
 from registry.errors import BackendError
 
 from .adapter import Found
-from .compiler import check_size, essence, with_line
+from .compiler import check_size, essence, tells_of_loss, with_line
+from .groups import BindGroups
+from .implementations import IMPLEMENTATIONS
+from .pool import Pool
+from .recorder import Recorder
 from .transfers import Array, Piece, padded, pieces, staged, words
 
 T = TypeVar("T")
@@ -24,30 +28,50 @@ STAGING_BYTES = 32 * 1024 * 1024
 POOL_BYTES = 256 * 1024 * 1024
 UPLOAD_BYTES = 64 * 1024 * 1024
 PIPELINES = 512
+MAX_DEFERRED = 16
+"""Operations outside of batches that are recorded before they are submitted."""
+
+
+_process = object()
+"""Another one in every process: quicker to compare than a process id is to ask for."""
+
+
+def _fork() -> None:
+    global _process
+    _process = object()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_fork)
 
 
 class Device:
-    """A wgpu device under one lock. Everything that touches the queue goes through here.
+    """A WebGPU device under one lock. Everything that touches the queue goes through here.
 
     Attributes: ``found`` (name, index, profile), ``location`` (``webgpu:0``), ``counts`` (pipelines
-    built and submissions).
+    built and submissions). ``own`` is False for a device of the caller's, whose own submissions must find
+    ours done.
     """
 
-    def __init__(self, found: Found, part: str):
+    def __init__(self, found: Found, part: str, own: bool = True):
         self.found = found
+        self._own = own
         self.profile = found.profile
         self.location = f"webgpu:{part}"
-        self.lock = threading.RLock()
+        implementation = IMPLEMENTATIONS[found.profile.implementation]
+        self.lock = implementation.lock or threading.RLock()
         self.counts = {"pipelines": 0, "submits": 0}
-        self._pid = os.getpid()
+        self._process = _process
+        self._api = implementation.api
         self._gpu = found.device
         self._pipelines: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
         self._broken: OrderedDict[str, tuple[str, int | None]] = OrderedDict()
-        self._pool: OrderedDict[int, list[Any]] = OrderedDict()
-        self._pooled = 0
+        self._pool = Pool(POOL_BYTES)
+        self._groups = BindGroups(self._make_group)
+        self._recorder = Recorder(found.device)
+        self._deferred = 0
         self._staging: Any = None
         self._uploaded = 0
-        self._pending: list[Any] = []
         self._batch_thread: int | None = None
         self._batch_depth = 0
         self._lost = False
@@ -55,7 +79,7 @@ class Device:
     @property
     def usable(self) -> bool:
         """False once the device is lost, and in a child process, where it hangs."""
-        return not self._lost and os.getpid() == self._pid
+        return not self._lost and self._process is _process
 
     # Pipelines
 
@@ -92,10 +116,8 @@ class Device:
             return made
 
     def _compile(self, source: str, kinds: tuple[str, ...], label: str) -> tuple[Any, Any]:
-        import wgpu
-
         entries = [
-            {"binding": index, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+            {"binding": index, "visibility": self._api.ShaderStage.COMPUTE, "buffer": {"type": kind}}
             for index, kind in enumerate(kinds)
         ]
         check_size(source)
@@ -119,57 +141,45 @@ class Device:
         """
         size = padded(nbytes)
         with self.lock:
-            free = self._pool.get(size)
-            if free:
-                self._pooled -= size
-                return free.pop()
-            return self._guard(lambda: self._new_buffer(size))
+            return self._pool.take(size) or self._guard(lambda: self._new_buffer(size))
 
     def give_back(self, buffer: Any) -> None:
-        """Returns a buffer that nothing reads any more to the pool."""
-        with self.lock:
-            if buffer.size > POOL_BYTES:
-                return
-            self._pool.setdefault(buffer.size, []).append(buffer)
-            self._pool.move_to_end(buffer.size)
-            self._pooled += buffer.size
-            while self._pooled > POOL_BYTES:  # the sizes that were not wanted for longest go first
-                size, free = next(iter(self._pool.items()))
-                if free:
-                    free.pop()
-                    self._pooled -= size
-                if not free:
-                    del self._pool[size]
+        """Returns a buffer to the pool; work that was recorded before still has it. From any thread, and by
+        the garbage collector."""
+        self._pool.put(buffer)
+        if self.lock.acquire(blocking=False):
+            try:
+                self._pool.tidy()
+            finally:
+                self.lock.release()
 
     def _new_buffer(self, size: int) -> Any:
-        import wgpu
-
         limit = self.profile.limits["maxBufferSize"]
         if size > limit:
             raise BackendError(
                 f"a buffer of {size} bytes; {self.found.name} takes at most {limit}",
                 backend="webgpu",
             )
-        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+        flags = self._api.BufferUsage
+        usage = flags.STORAGE | flags.COPY_SRC | flags.COPY_DST
         return self._gpu.create_buffer(size=size, usage=usage)
 
     def uniform(self, data: bytes) -> Any:
         """A uniform buffer with that content."""
-        import wgpu
-
+        usage = self._api.BufferUsage.UNIFORM
         with self.lock:
-            return self._guard(
-                lambda: self._gpu.create_buffer_with_data(data=data, usage=wgpu.BufferUsage.UNIFORM)
-            )
+            return self._guard(lambda: self._gpu.create_buffer_with_data(data=data, usage=usage))
 
     def bind_group(self, layout: Any, buffers: Sequence[tuple[Any, int]]) -> Any:
-        """A bind group of (buffer, bytes) pairs in order."""
+        """The bind group of (buffer, bytes) pairs in order, made once."""
+        return self._groups.get(layout, buffers)
+
+    def _make_group(self, layout: Any, buffers: Sequence[tuple[Any, int]]) -> Any:
         entries = [
             {"binding": index, "resource": {"buffer": buffer, "offset": 0, "size": size}}
             for index, (buffer, size) in enumerate(buffers)
         ]
-        with self.lock:
-            return self._guard(lambda: self._gpu.create_bind_group(layout=layout, entries=entries))
+        return self._guard(lambda: self._gpu.create_bind_group(layout=layout, entries=entries))
 
     # Work
 
@@ -179,19 +189,41 @@ class Device:
         if not data.nbytes:
             return
         with self.lock:
+            if not self._recorder.empty:  # the write would overtake what was recorded for the buffer before
+                self.flush()
             self._guard(lambda: self._gpu.queue.write_buffer(buffer, 0, data))
             self._uploaded += data.nbytes
             if self._uploaded > UPLOAD_BYTES:  # wgpu keeps the copies alive until the next submission
                 self.flush()
 
-    def record(self, work: Callable[[Any], None], hold: bool = False) -> None:
-        """Encodes work; submits it unless this thread is in a batch, or a read-back follows (``hold``)."""
+    def record(self, label: str, work: Callable[[Recorder], None], hold: bool = False) -> None:
+        """Records work. It is submitted with the next read-back (``hold`` says that one follows), at the end
+        of a batch, and outside of batches after some operations, or at once on a device of the caller's.
+
+        Raises:
+            BackendError: it cannot be recorded; what was recorded before is not run either, and named.
+        """
         with self.lock:
             self._leave_foreign_batch()
-            # An encoder for each piece of work: one that fails takes nothing else with it.
-            self._pending.append(self._guard(lambda: self._encode(work)))
-            if not (hold or self._in_batch()):
+            self._recording(lambda: work(self._recorder), label)
+            if self._in_batch() or hold:
+                return
+            self._deferred += 1
+            if self._deferred >= (MAX_DEFERRED if self._own else 1):
                 self.flush()
+
+    def _recording(self, call: Callable[[], T], label: str) -> T:
+        """Runs what records or submits; names the operations that go down with a failure."""
+        lost = tuple(dict.fromkeys(name for name in self._recorder.labels if name != label))
+        try:
+            return self._guard(call)
+        except BackendError as error:
+            self._recorder = Recorder(self._gpu)
+            if not lost:
+                raise
+            names = ", ".join(lost[:4]) + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+            message = f"{error.message} (recorded and not run: {names})"
+            raise BackendError(message, backend="webgpu", lost=error.lost) from error
 
     def download(self, copies: Sequence[tuple[Any, Array]]) -> None:
         """Copies buffers into host arrays of any layout, through one persistent staging buffer.
@@ -209,22 +241,18 @@ class Device:
                 array[...] = target
 
     def _download_group(self, group: Sequence[Piece]) -> None:
-        import wgpu
-
         self._leave_foreign_batch()
         total = group[-1].at + group[-1].size
         # Taken out while in use: one that an interrupt leaves mapped is never submitted again, which would
         # end the process.
         staging, self._staging = self._staging, None
         if staging is None or staging.size < total:
-            usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+            usage = self._api.BufferUsage.MAP_READ | self._api.BufferUsage.COPY_DST
             staging = self._gpu.create_buffer(size=max(total, 65536), usage=usage)
 
-        def copy(encoder: Any) -> None:
-            for piece in group:
-                encoder.copy_buffer_to_buffer(piece.buffer, piece.start, staging, piece.at, piece.size)
-
-        self._pending.append(self._encode(copy))
+        encoder = self._recorder.encoder("read-back")
+        for piece in group:
+            encoder.copy_buffer_to_buffer(piece.buffer, piece.start, staging, piece.at, piece.size)
         self.flush()
         staging.map_async("READ_NOSYNC", 0, total).sync_wait()
         try:
@@ -239,20 +267,18 @@ class Device:
     def flush(self) -> None:
         """Submits what has been recorded; with nothing recorded, lets the copies of uploads go."""
         with self.lock:
-            pending, self._pending = self._pending, []
-            if pending or (self._uploaded and self.usable):
-                self._guard(lambda: self._submit(pending))
+            self._deferred = 0
+            if not self._recorder.empty or (self._uploaded and self.usable):
+                self._recording(self._submit, "")
                 self.counts["submits"] += 1
                 self._uploaded = 0
+            self._pool.tidy()
 
-    def _encode(self, work: Callable[[Any], None]) -> Any:
-        encoder = self._gpu.create_command_encoder()
-        work(encoder)
-        return encoder.finish()
-
-    def _submit(self, pending: list[Any]) -> None:
-        # finish() raises on a lost device, where submit() would end the process.
-        self._gpu.queue.submit([*pending, self._gpu.create_command_encoder().finish()])
+    def _submit(self) -> None:
+        # On a lost device finish() raises, where wgpu's submit() would end the process; so it comes right
+        # before. Dawn's raises nothing once the loss has been reported; the next read-back tells.
+        commands = self._recorder.finish() or self._gpu.create_command_encoder().finish()
+        self._gpu.queue.submit([commands])
 
     # Batches
 
@@ -284,18 +310,18 @@ class Device:
     # Errors
 
     def _guard(self, call: Callable[[], T]) -> T:
-        """Turns wgpu's errors into ours, and notices a lost device."""
+        """Turns the implementation's errors into ours, and notices a lost device."""
         if not self.usable:
             raise BackendError(
                 f"{self.found.name} is lost; the next call opens it anew",
                 backend="webgpu",
                 lost=True,
             )
-        import wgpu
-
         try:
             return call()
-        except wgpu.GPUError as error:
+        except (self._api.GPUError, RuntimeError) as error:  # the latter from a mapping that fails
             message = essence(str(error))
-            self._lost = "device is lost" in message.lower() or "device lost" in message.lower()
-            raise BackendError(message, backend="webgpu", lost=self._lost) from error
+            self._lost = tells_of_loss(message)
+            # Without its frames: wgpudawn's form a cycle with a view of the memory being uploaded, and the
+            # garbage collector, clearing that view, ends the process.
+            raise BackendError(message, backend="webgpu", lost=self._lost) from error.with_traceback(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from registry.request import Request, TensorType
 
 from .device import Device
 from .profile import binding_limit
+from .recorder import Recorder
 from .tensor import Tensor
 from .transfers import padded
 
@@ -47,6 +49,7 @@ class Kernel:
     ):
         self.request = request
         self.variant = variant
+        self._label = f"{request.op.id} {variant}"
         self._prepared = prepared
         self._rendered = rendered
         self._reopen = reopen
@@ -112,57 +115,56 @@ class Kernel:
         buffers: dict[str, Any] = {}
         borrowed: list[Any] = []
         downloads: list[tuple[Any, np.ndarray[Any, Any]]] = []
-
-        for role, value in (*inputs.items(), *outputs.items()):
-            if isinstance(value, Tensor) and value.home is not device:
-                raise BackendError(
-                    f"{role} is a tensor of another device, or of one that was lost; copy it to "
-                    f"{device.location} again",
-                    backend="webgpu",
-                )
-
-        def borrow(name: str) -> Any:
-            borrowed.append(device.buffer(self._sizes[name]))
-            buffers[name] = borrowed[-1]
-            return borrowed[-1]
-
         with device.lock:
             for role, value in inputs.items():
                 if isinstance(value, Tensor):
-                    buffers[role] = value.buffer
+                    buffers[role] = self._bound(device, role, value)
                 else:
-                    device.upload(borrow(role), value)
+                    buffers[role] = device.buffer(self._sizes[role])
+                    borrowed.append(buffers[role])
+                    device.upload(buffers[role], value)
             for role, value in outputs.items():
                 if isinstance(value, Tensor):
-                    buffers[role] = value.buffer
+                    buffers[role] = self._bound(device, role, value)
                 else:
-                    downloads.append((borrow(role), value))
+                    buffers[role] = device.buffer(self._sizes[role])
+                    borrowed.append(buffers[role])
+                    downloads.append((buffers[role], value))
             for name in self._private:
-                borrow(name)
-            groups = [
-                device.bind_group(
-                    step.layout,
-                    [(buffers[b], self._sizes[b]) if isinstance(b, str) else b for b in step.bindings],
-                )
-                for step in steps
-            ]
-
-            def encode(encoder: Any) -> None:
-                for item in self._prepared.scratch:
-                    encoder.clear_buffer(buffers[f"scratch {item}"])
-                run = encoder.begin_compute_pass()
-                for step, group in zip(steps, groups, strict=True):
-                    run.set_pipeline(step.pipeline)
-                    run.set_bind_group(0, group)
-                    run.dispatch_workgroups(*step.grid)
-                run.end()
-
-            device.record(encode, hold=bool(downloads))
-            if downloads:
-                device.download(downloads)
-                # Only now: a buffer given back while the device still writes it would be handed out again.
+                buffers[name] = device.buffer(self._sizes[name])
+                borrowed.append(buffers[name])
+            try:
+                device.record(self._label, partial(self._record, device, steps, buffers), bool(downloads))
+                if downloads:
+                    device.download(downloads)
+            finally:
                 for buffer in borrowed:
                     device.give_back(buffer)
+
+    @staticmethod
+    def _bound(device: Device, role: str, value: Tensor) -> Any:
+        if value.home is not device:
+            raise BackendError(
+                f"{role} is a tensor of another device, or of one that was lost; copy it to "
+                f"{device.location} again",
+                backend="webgpu",
+            )
+        return value.buffer
+
+    def _record(
+        self, device: Device, steps: tuple[_Step, ...], buffers: Mapping[str, Any], recorder: Recorder
+    ) -> None:
+        if self._prepared.scratch:
+            encoder = recorder.encoder(self._label)
+            for item in self._prepared.scratch:
+                encoder.clear_buffer(buffers[f"scratch {item}"])
+        run = recorder.compute(self._label)
+        sizes = self._sizes
+        for step in steps:
+            entries = [(buffers[b], sizes[b]) if isinstance(b, str) else b for b in step.bindings]
+            run.set_pipeline(step.pipeline)
+            run.set_bind_group(0, device.bind_group(step.layout, entries))
+            run.dispatch_workgroups(*step.grid)
 
     def _named(self, error: BackendError) -> BackendError:
         return BackendError(

@@ -10,6 +10,8 @@ from typing import Any
 from registry.errors import ContractError, suggestion
 from registry.language.values import Features
 
+from .implementations import DEFAULT, IMPLEMENTATIONS
+
 MAX_GROUPS = 65535
 
 # The limits every WebGPU device has at least.
@@ -78,21 +80,6 @@ FEATURES = frozenset(
         "texture-formats-tier1",
         "texture-formats-tier2",
         "timestamp-query",
-    }
-)
-
-# How each compiler wants its optional features introduced. naga has the subgroup built-ins without any
-# line and refuses the lines; Tint demands them.
-IMPLEMENTATIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "wgpu": MappingProxyType({"f16": "enable f16;"}),
-        "dawn": MappingProxyType(
-            {
-                "f16": "enable f16;",
-                "subgroups": "enable subgroups;",
-                "subgroup_id": "requires subgroup_id;",
-            }
-        ),
     }
 )
 
@@ -188,7 +175,7 @@ def parse_profile(data: Mapping[str, Any]) -> Profile:
             if name not in known:
                 hint = suggestion(str(name), list(known))
                 raise ContractError(f"profile['webgpu'][{key!r}]: unknown name {name!r}{hint}")
-    implementation = data.get("implementation") or "wgpu"
+    implementation = data.get("implementation") or DEFAULT
     if not isinstance(limits, Mapping) or not all(
         isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in limits.values()
     ):

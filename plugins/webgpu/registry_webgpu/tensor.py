@@ -66,7 +66,11 @@ class Tensor:
 
     def release(self) -> None:
         """Lets go of the buffer now; work that was recorded before still runs."""
-        self._buffer = None
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None:
+            self.home.give_back(buffer)
+
+    __del__ = release
 
     def __repr__(self) -> str:
         return f"<{self.device} tensor {self.dtype} {list(self.shape)}>"

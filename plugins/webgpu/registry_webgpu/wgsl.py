@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from registry.errors import BackendError
@@ -17,7 +18,8 @@ from registry.op import Op
 from registry.passes import PreparedPass, PreparedVariant, Uniform, evaluate_variant
 from registry.request import Request
 
-from .profile import IMPLEMENTATIONS, Profile
+from .implementations import IMPLEMENTATIONS
+from .profile import Profile
 
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _SUBGROUP_CALL = re.compile(r"\b(subgroup[A-Z]\w*|quad(Broadcast|Swap[XY]|SwapDiagonal))\s*\(")
@@ -81,10 +83,8 @@ def add_headers(source: str, implementation: str) -> str:
         needs.append("subgroups")
     if re.search(r"\bsubgroup_id\b", code):
         needs.append("subgroup_id")
-    lines = [
-        IMPLEMENTATIONS[implementation][need] for need in needs if need in IMPLEMENTATIONS[implementation]
-    ]
-    return "\n".join([*lines, body])
+    headers = IMPLEMENTATIONS[implementation].headers
+    return "\n".join([*(headers[need] for need in needs if need in headers), body])
 
 
 def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> RenderedPass:
@@ -118,15 +118,23 @@ def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> R
     )
 
 
+def has_template(op: Op, name: str) -> bool:
+    """Whether there is a template of that name, as `template_text` finds it."""
+    if op.package is not None:
+        return name in op.package.templates
+    return any((folder / name).is_file() for folder in _folders(op))
+
+
 def template_text(op: Op, name: str) -> str | None:
     """The text of a template: a package's own, one beside the manifest, or one of this backend's."""
     if op.package is not None:
         return op.package.templates.get(name)
-    for folder in (Path(op.file).parent, resources.files(__package__) / "templates"):
-        file = folder / name
-        if file.is_file():
-            return file.read_text(encoding="utf-8")
-    return None
+    files = (folder / name for folder in _folders(op))
+    return next((file.read_text(encoding="utf-8") for file in files if file.is_file()), None)
+
+
+def _folders(op: Op) -> tuple[Traversable, ...]:
+    return (Path(op.file).parent, resources.files(__package__) / "templates")
 
 
 def _template_text(op: Op, name: str) -> str:
