@@ -53,6 +53,10 @@ static void wait_at(int site) {
     swapcontext(&fibres[self], &scheduler);
 }
 static void __syncthreads() { wait_at(1); }
+static void __syncwarp() { wait_at(3); }
+static unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+    return static_cast<unsigned>(((static_cast<unsigned long long>(high) << 32) | low) >> (by & 31));
+}
 template <typename W> static W __shfl_xor_sync(unsigned, W value, int step) {
     const unsigned self = threadIdx.x;
     double* slot = slots[turns[self] ^= 1];
