@@ -80,6 +80,11 @@ class CudaBackend(Backend):
             for item in variant.launches(problem, problem.rows, profile.multiprocessors)
         )
 
+    def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int | None:
+        """The measures of the segments of rows that several blocks share."""
+        problem = read_problem(request)
+        return VARIANTS[claim.variant].scratch_bytes(problem, problem.rows)
+
     def reader(self, kind: type) -> Callable[[Any], Hashable] | None:
         """CuPy's arrays and ours go by shape, dtype and device."""
         return libraries.reader(kind)

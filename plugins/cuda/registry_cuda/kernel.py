@@ -40,7 +40,7 @@ class Kernel:
 
     def scratch(self, rows: int) -> int:
         """Bytes that a run over a number of rows needs beside its tensors."""
-        return self._variant.parts(self.problem) * rows * (8 if self.problem.dtype == "float64" else 4)
+        return self._variant.scratch_bytes(self.problem, rows)
 
     def _launches(self, rows: int) -> Launches:
         """What runs a number of the problem's rows. The kernel's device must be the current one.

@@ -30,6 +30,10 @@ class Variant:
     pieces: Callable[[Problem, int, int], int] = lambda problem, rows, multiprocessors: 1
     parts: Callable[[Problem], int] = lambda problem: 0
 
+    def scratch_bytes(self, problem: Problem, rows: int) -> int:
+        """Bytes that a run over a number of rows needs beside its tensors."""
+        return self.parts(problem) * rows * (8 if problem.dtype == "float64" else 4)
+
 
 def rows_registers(layout_of: Callable[[Problem], Layout]) -> Variant:
     """Rows in registers, laid out over threads as a rule says."""
