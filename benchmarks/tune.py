@@ -3,9 +3,9 @@
     python benchmarks/tune.py --out tune.jsonl
     python benchmarks/tune.py --calls "layer norm" --hidden 1023 --dtypes float16
 
-For every call, size and dtype: threads of a row, rows of a block, and whether loads and stores leave the
-cache first, each candidate's fraction of the copy's bandwidth, the best ones first. The present choice is
-marked by a star.
+For every call, size and dtype: threads of a row, rows of a block, whether loads and stores leave the cache
+first (cs), and whether the compiler may spend any number of registers on loads (eager); each candidate's
+fraction of the copy's bandwidth, the best ones first. The present choice is marked by a star.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from itertools import product
 from typing import Any
@@ -35,7 +36,7 @@ TUNED = ("skip layer norm, sum", "layer norm")
 HINTS = ((True, True), (False, True), (False, False))
 """Streaming loads, streaming stores."""
 
-BLOCKS = (32, 128, 256, 512)
+BLOCKS = (32, 128, 256)
 """Threads of a block, where several rows share one."""
 
 MOST_HELD = 68
@@ -49,8 +50,8 @@ def layouts(problem: Problem) -> Iterator[Layout]:
         if not kernels.WARP <= lanes <= kernels.MOST_THREADS or problem.hidden > MOST_HELD * lanes:
             continue
         rows = {1, *(block // lanes for block in BLOCKS if block >= lanes)}
-        for count, (loads, stores) in product(sorted(rows), HINTS):
-            yield Layout(lanes, count, loads, stores)
+        for count, hints, eager in product(sorted(rows), HINTS, (False, True)):
+            yield Layout(lanes, count, *hints, eager)
 
 
 def main() -> None:
@@ -87,14 +88,12 @@ def main() -> None:
             if given.out:
                 with open(given.out, "a", encoding="utf-8") as file:
                     file.write(json.dumps({**row, **facts}) + "\n")
-        chosen = kernels.layout_of(problem)
+        present = asdict(kernels.layout_of(problem))
         rows.sort(key=lambda row: row["us"] or float("inf"))
-        present = (chosen.lanes, chosen.rows, chosen.stream_loads, chosen.stream_stores)
         print(f"{case.name} {case.dtype} {case.rows} x {case.hidden}, copy {bandwidth / 1e12:.2f} TB/s")
         for place, row in enumerate(rows):
-            key = (row["lanes"], row["rows_a_block"], row["stream_loads"], row["stream_stores"])
-            if place < given.best or key == present or row["us"] is None:
-                print(f"  {'*' if key == present else ' '} {_line(row)}", flush=True)
+            if place < given.best or row["layout"] == present or row["us"] is None:
+                print(f"  {'*' if row['layout'] == present else ' '} {_line(row)}", flush=True)
 
 
 def _compile(problem: Problem, capability: tuple[int, int]) -> None:
@@ -114,8 +113,7 @@ def _measure(case: Case, problem: Problem, layout: Layout, sets: Any, outs: Any)
         reason = str(error).splitlines()[0]
     return {
         **{"call": case.name, "dtype": case.dtype, "rows": case.rows, "hidden": case.hidden},
-        **{"lanes": layout.lanes, "rows_a_block": layout.rows},
-        **{"stream_loads": layout.stream_loads, "stream_stores": layout.stream_stores},
+        "layout": asdict(layout),
         "template": kernels.rows_registers(problem, layout).template,
         "us": times and 1e6 * times.median,
         "reason": reason,
@@ -123,8 +121,11 @@ def _measure(case: Case, problem: Problem, layout: Layout, sets: Any, outs: Any)
 
 
 def _line(row: dict[str, Any]) -> str:
-    hints = f"{'cs' if row['stream_loads'] else '--'} {'cs' if row['stream_stores'] else '--'}"
-    where = f"{row['lanes']:5} lanes {row['rows_a_block']:3} rows  {hints}  {row['template'][:-9]:9}"
+    layout = row["layout"]
+    hints = " ".join("cs" if layout[name] else "--" for name in ("stream_loads", "stream_stores"))
+    hints += "  eager" if layout["eager"] else "  -----"
+    template = row["template"].partition(".")[0]
+    where = f"{layout['lanes']:5} lanes {layout['rows']:3} rows  {hints}  {template:9}"
     return f"{where} {row['us']:8.1f} us  {row['fraction']:.3f}" if row["us"] else f"{where} {row['reason']}"
 
 

@@ -126,7 +126,8 @@ def test_every_bfloat16(cuda: Registry) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("variant", "hidden"), [("rows_registers", 768), ("rows_registers", 1000), ("rows_block", 30000)]
+    ("variant", "hidden"),
+    [("rows_registers", 768), ("rows_registers", 1000), ("rows_registers", 1003), ("rows_block", 30000)],
 )
 def test_bits_do_not_depend_on_the_batch(cuda: Registry, variant: str, hidden: int, dtype: str) -> None:
     call = skip_call(70, hidden, dtype)
@@ -141,9 +142,9 @@ def test_bits_do_not_depend_on_the_batch(cuda: Registry, variant: str, hidden: i
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_addresses_of_any_alignment(cuda: Registry, cupy: Any, dtype: str) -> None:
-    for op, rows, hidden in ((SKIP, 5, 768), (SKIP, 3, 30000)):
+    for rows, hidden in ((5, 768), (5, 1003), (3, 30000)):
         call = skip_call(rows, hidden, dtype)
-        want = cuda.run(op, **call, backend="cuda")
+        want = cuda.run(SKIP, **call, backend="cuda")
         for offset in (1, 2, 3):
             moved = {}
             for role, value in call["inputs"].items():
@@ -152,7 +153,7 @@ def test_addresses_of_any_alignment(cuda: Registry, cupy: Any, dtype: str) -> No
                 memory[offset:] = cupy.asarray(bits)
                 shifted = memory[offset:].reshape(value.shape)
                 moved[role] = Tensor(shifted) if dtype == "bfloat16" else shifted.view(value.dtype)
-            got = cuda.run(op, inputs=moved, outputs=EVERYTHING)
+            got = cuda.run(SKIP, inputs=moved, outputs=EVERYTHING)
             same([cuda.host(item) for item in got], want)
 
 
@@ -191,6 +192,15 @@ def test_torch(cuda: Registry, torch: Any, dtype: str) -> None:
     out = torch.empty_like(inputs["input"])
     assert cuda.run(SKIP, inputs=inputs, out=out) is out
     assert torch.equal(out, got[0])
+
+
+def test_torch_and_a_row_that_needs_scratch(cuda: Registry, torch: Any) -> None:
+    call = skip_call(2, 100_000, "float32")
+    want = cuda.run(SKIP, **call, backend="cuda", variant="rows_split")
+    inputs = {role: torch.from_numpy(value).cuda() for role, value in call["inputs"].items()}
+    with torch.cuda.stream(torch.cuda.Stream()):
+        got = cuda.run(SKIP, inputs=inputs, outputs=EVERYTHING, variant="rows_split", backend="cuda")
+        same([item.cpu().numpy() for item in got], want)
 
 
 def test_torch_stream(cuda: Registry, torch: Any) -> None:

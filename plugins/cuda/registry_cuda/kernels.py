@@ -106,12 +106,18 @@ def _row_constants(problem: Problem) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Threads of a row in registers, rows of a block, and which accesses leave the cache first."""
+    """How rows in registers are laid out: threads of a row, rows of a block.
+
+    ``stream_loads`` and ``stream_stores``: what is read and written leaves the cache first. ``eager``: the
+    compiler may spend any number of registers on having loads under way, at the cost of blocks that run at
+    once.
+    """
 
     lanes: int
     rows: int
     stream_loads: bool = True
     stream_stores: bool = True
+    eager: bool = False
 
 
 def layout_of(problem: Problem) -> Layout:
