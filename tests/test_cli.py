@@ -340,6 +340,29 @@ def test_render(profile: str) -> None:
     assert found["constants"]["vec4"] is True and found["constants"]["vectorScalar"] == "vec4<f16>"
 
 
+def test_render_lint(profile: str, tmp_path: Path) -> None:
+    call = ("render", "BiasAdd", "X=2x3x8", "bias=8", "skip=2x3x8", "--profile", profile, "--lint")
+    assert invoke(*call).stdout == "nothing found in main\n"
+    assert json_of(*call) == []
+    folder = write(tmp_path / "package", without_scalars)
+    head = "@compute @workgroup_size(4)\nfn main(@builtin(global_invocation_id) thread: vec3<u32>) {"
+    body = "if (thread.x > 3u) { return; }\nworkgroupBarrier();\nloop {}"
+    (folder / "scale.wgsl.jinja").write_text(f"{head}\n{body}\n}}")
+    call = ("render", str(folder), "x=2x3x5", "--profile", profile, "--lint")
+    first, second = invoke(*call, code=1).stdout.splitlines()
+    assert first.startswith(
+        "pass_0:3: divergent-barrier: `(thread.x > 3u)` returns before the barrier of line 4"
+    )
+    assert second.startswith("pass_0:5: endless-loop: ")
+    rows = json_of(*call, code=1)
+    assert [(row["pass"], row["line"], row["rule"]) for row in rows] == [
+        ("pass_0", 3, "divergent-barrier"),
+        ("pass_0", 5, "endless-loop"),
+    ]
+    call = ("render", "LayerNormalization", *LN_SHAPES, "--backend", "numpy", "--lint")
+    assert "numpy has no source text" in invoke(*call, code=1).stderr
+
+
 def test_the_source_is_not_wrapped(profile: str) -> None:
     source = registry.render(
         "SkipLayerNormalization",
@@ -406,17 +429,14 @@ def test_nothing_to_compare_leaves_with_1() -> None:
 # Packages
 
 
-def test_a_package_folder_stands_for_an_op(webgpu: Any, tmp_path: Path, profile: str) -> None:
-    def without_scalars(manifest: dict[str, Any]) -> None:
-        manifest["args"]["times"]["required"] = False
-        manifest["variants"][0]["passes"][0]["bindings"][2]["struct"]["fields"][2]["default"] = 0
-        manifest["variants"][1]["passes"][0]["bindings"][2] = manifest["variants"][0]["passes"][0][
-            "bindings"
-        ][2]
-        manifest["variants"][1]["passes"][1]["bindings"][2] = manifest["variants"][0]["passes"][0][
-            "bindings"
-        ][2]
+def without_scalars(manifest: dict[str, Any]) -> None:
+    manifest["args"]["times"]["required"] = False
+    manifest["variants"][0]["passes"][0]["bindings"][2]["struct"]["fields"][2]["default"] = 0
+    manifest["variants"][1]["passes"][0]["bindings"][2] = manifest["variants"][0]["passes"][0]["bindings"][2]
+    manifest["variants"][1]["passes"][1]["bindings"][2] = manifest["variants"][0]["passes"][0]["bindings"][2]
 
+
+def test_a_package_folder_stands_for_an_op(webgpu: Any, tmp_path: Path, profile: str) -> None:
     folder = str(write(tmp_path / "package", without_scalars))
     assert "test.example::Scale" in invoke("op", folder).stdout
     assert json_of("op", folder)["name"] == "Scale"
