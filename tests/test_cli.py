@@ -310,7 +310,7 @@ def test_explain(profile: str) -> None:
     text = invoke("explain", "LayerNormalization", *LN_SHAPES, "--backend", "numpy").stdout
     assert "chosen" in text and "blocked" in text and "every condition holds" in text
     found = json_of("explain", "LayerNormalization", *LN_SHAPES, "--profile", profile)
-    assert (found["backend"], found["variant"]) == ("webgpu", "last_axis_row_vec4")
+    assert (found["backend"], found["variant"]) == ("webgpu", "wide_rows")
     assert {"backend", "variant", "verdict", "because", "found", "needed"} <= found["candidates"][0].keys()
     assert found["request"].startswith("ai.onnx::LayerNormalization")
 
@@ -323,21 +323,23 @@ def test_explain_without_a_choice(profile: str) -> None:
 
 
 def test_large_shapes_need_no_memory(profile: str) -> None:
-    found = json_of(
-        "explain", "LayerNormalization", "X=1000000x1000000", "Scale=1000000", "--profile", profile, code=1
-    )
-    assert {row["because"] for row in found["candidates"]} == {"every tensor fits one storage binding"}
+    call = ("explain", "LayerNormalization", "X=1000000x1000000", "Scale=1000000", "--profile", profile)
+    assert json_of(*call)["variant"] == "wide_rows"  # in parts
+    found = json_of(*call, "--set", "axis=0", code=1)
+    because = {row["because"] for row in found["candidates"]}
+    assert because == {"every tensor fits one storage binding, on the host in parts"}
 
 
 def test_render(profile: str) -> None:
     call = ("render", "BiasAdd", "X=2x3x8:f16", "bias=8:f16", "skip=2x3x8:f16", "--profile", profile)
     text = invoke(*call).stdout
-    assert text.startswith("// pass main: bias-add.wgsl.jinja, (1, 1, 1) workgroups")
-    assert "enable f16;" in text and "@compute @workgroup_size(256)" in text
+    assert text.startswith("// pass main: bias-add-wide.wgsl.jinja, (1, 1, 1) workgroups")
+    assert "@compute @workgroup_size(256)" in text
+    assert "enable f16;" in invoke(*call, "--variant", "vec4").stdout
     (found,) = json_of(*call)
     assert found["source"] in text and found["language"] == "wgsl" and found["dispatch"] == [1, 1, 1]
-    assert found["uniforms"] == {"count": 12}
-    assert found["constants"]["vec4"] is True and found["constants"]["vectorScalar"] == "vec4<f16>"
+    assert found["uniforms"] == {"count": 6}
+    assert found["constants"]["word"] == "vec4<u32>"
 
 
 def test_render_lint(profile: str, tmp_path: Path) -> None:
