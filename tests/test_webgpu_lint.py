@@ -286,7 +286,7 @@ def test_our_sources_are_clean(op: str) -> None:
     subgroups = device("dawn", subgroups=True, software=True)
     memory = device("dawn", subgroups=False, software=False)
     read = 0
-    for case in cases(op, [(1, subgroups), (1000, memory), (4097, subgroups)]):
+    for case in cases(op, [(4097, subgroups), (1000, memory)]):
         assert lint(case.source) == (), f"{op} {case.call}\n{case.source}"
         read += 1
     assert read >= 4
