@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,20 +47,6 @@ def bare(dawn: Registry) -> Registry:
     """The same on a device of the caller's that has no optional feature, subgroups least of all."""
     adapter = adapters(IMPLEMENTATIONS["dawn"])[0]
     return on_dawn(device=adapter.request_device_sync(required_limits=dict(adapter.limits)))
-
-
-@pytest.fixture(scope="module")
-def tint() -> Iterator[Any]:
-    """A device of Dawn's null adapter: it computes nothing, but its compiler takes float16 and subgroups."""
-    wgpudawn = pytest.importorskip("wgpudawn")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WGPU_BACKEND_TYPE", "Null")
-        try:
-            adapter = wgpudawn.gpu.request_adapter_sync()
-        except RuntimeError as error:
-            pytest.skip(f"this Dawn has no null adapter: {error}")
-    features = ["shader-f16", "subgroups"]
-    yield adapter.request_device_sync(required_features=features, required_limits=dict(adapter.limits))
 
 
 def bias_add(reg: Registry, x: Any = X, **named: Any) -> Any:
