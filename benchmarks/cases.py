@@ -98,14 +98,12 @@ class Case:
         assert found is not None
         return found
 
-    def inputs(self, seed: int) -> dict[str, Array]:
-        """Normal numbers, off-centre; large tensors repeat a block of them."""
-        draw = np.random.default_rng(seed)
-        made = {}
-        for role, shape in self.shapes().items():
-            block = round_to(draw.standard_normal(min(math.prod(shape), 2**20 + 7)) * 1.5 + 0.5, self.dtype)
-            made[role] = np.resize(block, math.prod(shape)).reshape(shape)
-        return made
+    def input(self, role: str, seed: int) -> Array:
+        """Normal numbers, off-centre, by the place of the role in the call; large tensors repeat a block."""
+        shape = self.shapes()[role]
+        draw = np.random.default_rng((seed, tuple(self.shapes()).index(role)))
+        block = round_to(draw.standard_normal(min(math.prod(shape), 2**20 + 7)) * 1.5 + 0.5, self.dtype)
+        return np.resize(block, math.prod(shape)).reshape(shape)
 
     def wrong(self, reg: Registry, inputs: dict[str, Array], results: Sequence[Array]) -> str:
         """What is wrong with some rows of the results; empty when they are right."""
@@ -130,9 +128,9 @@ class Case:
 def cases(
     names: Sequence[str], dtypes: Sequence[str], hidden: Sequence[int], tensor_bytes: int
 ) -> Iterator[Case]:
-    """Every combination, the tensors at least that large; LONG is one row."""
-    for name in names:
-        for size in hidden:
-            for dtype in dtypes:
-                rows = 1 if size == LONG else -(-tensor_bytes // (size * numpy_dtype(dtype).itemsize))
+    """Every combination, the tensors at least that large, those of one size in a row; LONG is one row."""
+    for size in hidden:
+        for dtype in dtypes:
+            rows = 1 if size == LONG else -(-tensor_bytes // (size * numpy_dtype(dtype).itemsize))
+            for name in names:
                 yield Case(name, dtype, rows, size)

@@ -3,156 +3,141 @@
     python benchmarks/device.py --out results.jsonl
     python benchmarks/device.py --backends cuda --calls "layer norm" --hidden 768,1024 --dtypes float16
 
-Times are medians of several runs of many launches, on CUDA by events around a graph, on WebGPU by the
-host's clock over batches of two lengths. Tensors are larger than any cache, or take turns. The fraction is
-that of a copy on the same device in the same run: bytes that must move / time / bandwidth, both counting
-what is read and what is written. Every result is checked on some rows before it is timed. Rows that lose,
-fail or are not supported are kept.
+Times are medians of several runs of many launches, on CUDA of the replays of a graph, on WebGPU between two
+timestamps; a row says where that could not be had. Tensors are larger than any cache, or take turns. The
+fraction is that of a copy on the same device in the same run: bytes that must move / time / bandwidth, both
+counting what is read and what is written. On WebGPU the copy is a compute shader's, for drivers copy
+buffers slowly. Every variant is checked once per dtype, on some rows. Rows that lose, fail or are not
+supported are kept. torch.compile and Liger are timed for one size and dtype, ONNX Runtime for a few.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import metadata
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from cases import CALLS, DTYPES, HIDDEN, LONG, TENSOR_BYTES, Case, cases
+from conditions import conditions, open_registry
+from ort import ort_times
 from peers import peers
+from timing import Times, cuda_times, torch_times, webgpu_times
 
 import registry
-import registry_cuda
-import registry_manifests
-import registry_numpy
-import registry_webgpu
 from registry import Registry
 
 Call = Callable[[], Any]
-PLUGINS = (registry_manifests, registry_numpy, registry_cuda, registry_webgpu)
-PEERS = ("torch eager", "torch.compile", "liger")
-RUNS = 7
-LAUNCHES = 20
+TORCH_PEERS = ("torch eager", "torch.compile", "liger")
+PEERS = (*TORCH_PEERS, "onnxruntime")
+SLOW_TO_START = ("torch.compile", "liger")
+FEW = (1024, "float16")
+"""The hidden size and dtype for which those are timed."""
+
 ROTATED_BYTES = 2**30
 """What the sets of tensors that take turns come to at least."""
 
-VERSIONS = (
-    "kernel-registry",
-    "numpy",
-    "cupy-cuda12x",
-    "cupy-cuda13x",
-    "torch",
-    "triton",
-    "liger-kernel",
-    "wgpu",
-)
+COPY_SHADER = """
+@group(0) @binding(0) var<storage, read> source: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read_write> target_: array<vec4<u32>>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lane: u32) {
+    let first = (group.x + group.y * groups.x) * 1024u + lane;
+    for (var k = 0u; k < 4u; k++) {
+        let at = first + k * 256u;
+        if (at < arrayLength(&source)) { target_[at] = source[at]; }
+    }
+}
+"""
 
 
-def cuda_times(calls: Sequence[Call]) -> list[float]:
-    """Seconds of a launch, by events around a graph of many, several times."""
-    import cupy
-
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        for call in calls:
-            call()
-        stream.synchronize()
-        stream.begin_capture()
-        for turn in range(LAUNCHES):
-            calls[turn % len(calls)]()
-        graph = stream.end_capture()
-        return _event_times(lambda: graph.launch(stream))
-
-
-def torch_times(calls: Sequence[Call]) -> list[float]:
-    """The same for calls that work on torch's current stream."""
-    import torch
-
-    with torch.no_grad():
-        for call in calls:
-            call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for turn in range(LAUNCHES):
-                calls[turn % len(calls)]()
-    return _event_times(graph.replay)
-
-
-def _event_times(launch: Call) -> list[float]:
-    import cupy
-
-    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-    times = []
-    for run in range(RUNS + 1):
-        begin.record()
-        launch()
-        end.record()
-        end.synchronize()
-        if run:  # the first warms up
-            times.append(cupy.cuda.get_elapsed_time(begin, end) / 1000 / LAUNCHES)
-    return times
-
-
-def batch_times(reg: Registry, backend: str, calls: Sequence[Call]) -> list[float]:
-    """Seconds of a dispatch: the difference of two batches by the host's clock, several times."""
-    small = reg.to_device(np.ones((1, 1, 4), np.float32), backend)
-    vector = reg.to_device(np.ones(4, np.float32), backend)
-
-    def clock(count: int) -> float:
-        begin = time.perf_counter()
-        with reg.batch():
-            for turn in range(count):
-                calls[turn % len(calls)]()
-            last = reg.run("BiasAdd", X=small, bias=vector, skip=small)
-        reg.host(last)
-        return time.perf_counter() - begin
-
-    clock(LAUNCHES)
-    return [(clock(3 * LAUNCHES) - clock(LAUNCHES)) / (2 * LAUNCHES) for _ in range(RUNS)]
-
-
-def copy_calls(reg: Registry, backend: str, nbytes: int) -> list[Call]:
-    """Copies on the device of that many bytes, read and written together."""
+def copy_call(reg: Registry, backend: str, nbytes: int) -> Call:
+    """A copy on the device of that many bytes, read and written together."""
     if backend == "cuda":
         import cupy
 
-        source = cupy.asarray(np.random.default_rng(0).integers(0, 256, 2**20, np.uint8))
-        source = cupy.resize(source, nbytes // 2)
+        source = cupy.resize(cupy.random.standard_normal(2**20, np.float32), nbytes // 8)
         target = cupy.empty_like(source)
-        size = source.nbytes
         here = cupy.cuda.get_current_stream
-        return [lambda: target.data.copy_from_device_async(source.data, size, here())]
-    shape = (nbytes // 8,)
-    source, target = (reg.to_device(np.ones(shape, np.float32), backend) for _ in range(2))
-    return [
-        lambda: source.home.record(
-            lambda encoder: encoder.copy_buffer_to_buffer(source.buffer, 0, target.buffer, 0, 4 * shape[0])
-        )
+        return lambda: target.data.copy_from_device_async(source.data, source.nbytes, here())
+    words = np.resize(np.random.default_rng(0).standard_normal(2**20, np.float32), nbytes // 8)
+    source, target = (reg.to_device(words, backend) for _ in range(2))
+    gpu, home = source.home.found.device, source.home
+    module = gpu.create_shader_module(code=COPY_SHADER)
+    pipeline = gpu.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main"})
+    buffers = (source.buffer, target.buffer)
+    entries = [
+        {"binding": index, "resource": {"buffer": buffer, "offset": 0, "size": nbytes // 2}}
+        for index, buffer in enumerate(buffers)
     ]
+    group = gpu.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
+    groups = -(-nbytes // 2 // (1024 * 16))
+    down = -(-groups // 65535)
+
+    def work(recorder: Any) -> None:
+        run = recorder.compute("copy")
+        run.set_pipeline(pipeline)
+        run.set_bind_group(0, group)
+        run.dispatch_workgroups(-(-groups // down), down)
+
+    def call(kept: Any = (source, target)) -> None:
+        home.record("copy", work)
+
+    return call
 
 
-def our_sets(
-    reg: Registry, backend: str, case: Case
-) -> tuple[list[dict[str, Any]], list[Any], dict[str, Any]]:
-    """Input sets on the device that take turns, outputs for each, and the first set on the host."""
-    count = min(16, max(1, -(-ROTATED_BYTES // case.bytes_moved(reg))))
-    first = case.inputs(0)
-    sets = [
-        {
-            role: reg.to_device(value, backend)
-            for role, value in (case.inputs(turn) if turn else first).items()
-        }
-        for turn in range(count)
-    ]
-    outputs = case.request(reg).outputs
-    outs = [[reg.empty(outputs[r].shape, outputs[r].dtype, backend) for r in case.outputs] for _ in sets]
-    return sets, outs, first
+class Tensors:
+    """Device tensors of one size, made once for all calls of that size."""
+
+    def __init__(self, reg: Registry, backend: str):
+        self._reg = reg
+        self._backend = backend
+        self._size: tuple[int, int, str] | None = None
+        self._made: dict[Any, Any] = {}
+
+    def sets(self, case: Case) -> tuple[list[dict[str, Any]], list[list[Any]]]:
+        """Input sets that take turns, and outputs for each."""
+        size = (case.rows, case.hidden, case.dtype)
+        if size != self._size:
+            self._made.clear()
+            self._size = size
+        count = min(16, max(1, -(-ROTATED_BYTES // case.bytes_moved(self._reg))))
+        shapes = case.shapes()
+        inputs = [
+            {
+                role: self._once(
+                    ("in", shapes[role], place, turn), lambda r=role, t=turn: self._input(case, r, t)
+                )
+                for place, role in enumerate(shapes)
+            }
+            for turn in range(count)
+        ]
+        outputs = case.request(self._reg).outputs
+        outs = [
+            [
+                self._once(("out", outputs[role].shape, place, turn), lambda r=role: self._output(outputs[r]))
+                for place, role in enumerate(case.outputs)
+            ]
+            for turn in range(count)
+        ]
+        return inputs, outs
+
+    def _once(self, key: Any, make: Call) -> Any:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def _input(self, case: Case, role: str, turn: int) -> Any:
+        return self._reg.to_device(case.input(role, turn), self._backend)
+
+    def _output(self, kind: Any) -> Any:
+        return self._reg.empty(kind.shape, kind.dtype, self._backend)
 
 
 def as_torch(tensor: Any) -> Any:
@@ -165,60 +150,83 @@ def as_torch(tensor: Any) -> Any:
     return torch.from_dlpack(tensor)
 
 
-def measure(
-    reg: Registry, backend: str, case: Case, wanted: tuple[str, ...], copied: int
-) -> Iterator[dict[str, Any]]:
-    """A row for ours and for each peer, beside a copy that moves ``copied`` bytes."""
-    timed = cuda_times if backend == "cuda" else lambda calls: batch_times(reg, backend, calls)
-    nbytes = case.bytes_moved(reg)
-    bandwidth = copied / statistics.median(timed(copy_calls(reg, backend, copied)))
+class Measurements:
+    """Rows of one backend, beside a copy that moves ``copied`` bytes."""
 
-    def row(what: str, variant: str, times: Sequence[float], reason: str = "") -> dict[str, Any]:
-        middle = statistics.median(times) if times else None
+    def __init__(self, reg: Registry, backend: str, copied: int, wanted: Sequence[str]):
+        self._reg = reg
+        self._backend = backend
+        self._copied = copied
+        self._wanted = wanted
+        self._copy = copy_call(reg, backend, copied)
+        self._tensors = Tensors(reg, backend)
+        self._checked: set[tuple[str, str]] = set()
+        self._timed = cuda_times if backend == "cuda" else partial(webgpu_times, reg)
+
+    def rows(self, case: Case) -> Iterator[dict[str, Any]]:
+        """A row for ours and for each peer."""
+        bandwidth = self._copied / self._timed([self._copy]).median
+        row = partial(self._row, case, bandwidth)
+        try:
+            sets, outs = self._tensors.sets(case)
+            plan = self._reg.prepare(case.op, inputs=sets[0], outputs=case.outputs, backend=self._backend)
+            plan(inputs=sets[0], out=outs[0])
+            reason = self._check(case, plan.variant, outs[0])
+        except registry.RegistryError as error:
+            yield row("registry", reason=str(error).splitlines()[0])
+            return
+        calls = [partial(plan, inputs=s, out=o) for s, o in zip(sets, outs, strict=True)]
+        yield row("registry", self._timed(calls), plan.variant, reason)
+        if self._backend == "cuda":
+            yield from (row(*found) for found in self._torch_peers(case, sets))
+        elif "onnxruntime" in self._wanted:
+            smaller = replace(case, rows=max(1, case.rows // 4))  # what a run uploads is noise
+            found = ort_times(smaller)
+            if found is not None:
+                failed = isinstance(found, str)
+                row = partial(self._row, smaller, bandwidth, "onnxruntime")
+                yield row(reason=found) if failed else row(found)
+
+    def _check(self, case: Case, variant: str, results: Sequence[Any]) -> str:
+        """What is wrong with some rows of the results of a variant that was not met before."""
+        key = (variant, case.dtype)
+        if key in self._checked:
+            return ""
+        self._checked.add(key)
+        inputs = {role: case.input(role, 0) for role in case.shapes()}
+        return case.wrong(self._reg, inputs, [self._reg.host(item) for item in results])
+
+    def _torch_peers(self, case: Case, sets: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
+        """What, times, variant and reason of implementations that work on torch's tensors."""
+        few = (case.hidden, case.dtype) == FEW
+        names = tuple(name for name in self._wanted if few or name not in SLOW_TO_START)
+        if not set(names) & set(TORCH_PEERS):
+            return
+        tensors = [{role: as_torch(value) for role, value in given.items()} for given in sets]
+        for name, found in peers(case, tensors, names).items():
+            yield (name, None, "", found) if isinstance(found, str) else (name, torch_times(found))
+
+    def _row(
+        self,
+        case: Case,
+        bandwidth: float,
+        what: str,
+        times: Times | None = None,
+        variant: str = "",
+        reason: str = "",
+    ) -> dict[str, Any]:
+        nbytes = case.bytes_moved(self._reg)
         return {
-            **{"backend": backend, "what": what, "variant": variant, "call": case.name, "op": case.op},
+            **{"backend": self._backend, "what": what, "variant": variant, "call": case.name, "op": case.op},
             **{"dtype": case.dtype, "rows": case.rows, "hidden": case.hidden, "bytes": nbytes},
-            "us": middle and 1e6 * middle,
-            "us_low": 1e6 * min(times) if times else None,
-            "us_high": 1e6 * max(times) if times else None,
+            "us": times and 1e6 * times.median,
+            "us_low": times and 1e6 * min(times.seconds),
+            "us_high": times and 1e6 * max(times.seconds),
+            "method": times and times.method,
             "copy_tbps": bandwidth / 1e12,
-            "fraction": middle and nbytes / middle / bandwidth,
+            "fraction": times and nbytes / times.median / bandwidth,
             "reason": reason,
         }
-
-    try:
-        sets, outs, host = our_sets(reg, backend, case)
-        plan = reg.prepare(case.op, inputs=sets[0], outputs=case.outputs, backend=backend)
-        plan(inputs=sets[0], out=outs[0])
-        reason = case.wrong(reg, host, [reg.host(item) for item in outs[0]])
-    except registry.RegistryError as error:
-        yield row("registry", "", [], str(error).splitlines()[0])
-        return
-    calls = [lambda s=s, o=o: plan(inputs=s, out=o) for s, o in zip(sets, outs, strict=True)]
-    yield row("registry", plan.variant, timed(calls), reason)
-    if backend == "cuda" and wanted:
-        tensors = [{role: as_torch(value) for role, value in given.items()} for given in sets]
-        for name, found in peers(case, tensors, wanted).items():
-            times: list[float] = []
-            reason = found if isinstance(found, str) else ""
-            try:
-                times = [] if isinstance(found, str) else torch_times(found)
-            except RuntimeError as error:  # what cannot be captured in a graph
-                reason = str(error).splitlines()[0]
-            yield row(name, "", times, reason)
-
-
-def conditions(reg: Registry) -> dict[str, Any]:
-    """What the results hold for: devices, drivers, versions and the date."""
-    versions = {}
-    for name in VERSIONS:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    devices = {s.name: {"name": s.device, **s.details} for s in reg.backends() if s.available}
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"date": now, "python": platform.python_version(), "versions": versions, "devices": devices}
 
 
 def main() -> None:
@@ -234,7 +242,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=TENSOR_BYTES // 2**20, help="MiB of the largest tensor")
     parser.add_argument("--out", help="file for the rows, a line of JSON each")
     given = parser.parse_args()
-    reg = Registry(PLUGINS, entry_points=False)
+    reg = open_registry()
     facts = conditions(reg)
     print(json.dumps(facts))
     rows = []
@@ -243,11 +251,10 @@ def main() -> None:
         if not status.available:
             print(f"{backend}: {status.because}: {status.found}")
             continue
-        copied = 2 * given.mib * 2**20
-        wanted = tuple(name for name in given.peers.split(",") if name)
+        measured = Measurements(reg, backend, 2 * given.mib * 2**20, given.peers.split(","))
         sizes = [int(size) for size in given.hidden.split(",")]
         for case in cases(given.calls, given.dtypes.split(","), sizes, given.mib * 2**20):
-            for row in measure(reg, backend, case, wanted, copied):
+            for row in measured.rows(case):
                 rows.append(row)
                 print(_line(row), flush=True)
                 if given.out:
@@ -270,7 +277,10 @@ def _line(row: Mapping[str, Any]) -> str:
     figures = (
         f"{row['us']:9.1f} us  {row['fraction']:.3f} of {row['copy_tbps']:.2f} TB/s  spread {spread:.1%}"
     )
-    return f"{where}  {what:36} {figures}  {row['reason']}"
+    notes = "  ".join(
+        text for text in (row["method"], row["reason"]) if text not in ("graph", "timestamps", "")
+    )
+    return f"{where}  {what:36} {figures}  {notes}"
 
 
 if __name__ == "__main__":

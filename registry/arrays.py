@@ -113,7 +113,7 @@ def like(array: NumpyArray, value: object) -> Any:
     return importer(array) if importer is not None and array.dtype.name != "bfloat16" else array
 
 
-def check_out(name: str, value: object, expected: ArrayType, inputs: Mapping[str, NumpyArray]) -> NumpyArray:
+def check_out(name: str, value: object, inputs: Mapping[str, NumpyArray]) -> NumpyArray:
     """The host memory behind an ``out`` array, ready to be written.
 
     Raises:

@@ -85,9 +85,8 @@ class Route:
         if not self.out:
             return self.plan.execute(inputs, {})
         places = named["out"]
-        return self.plan.execute(
-            inputs, {role: places if place is None else places[place] for place, role in self.out}
-        )
+        out = {role: places if place is None else places[place] for place, role in self.out}
+        return self.plan.execute(inputs, out, known=True)
 
 
 def make_route(plan: Plan, tensors: Sequence[Any], named: Mapping[str, Any]) -> Route:
@@ -125,6 +124,7 @@ class Keys:
         self._readers: dict[type, Reader] = {
             np.ndarray: _read_array,
             **dict.fromkeys((str, bool, int, float, type(None)), _read_scalar),
+            **dict.fromkeys((tuple, list), self._read_sequence),
         }
 
     def of(self, op: Hashable, tensors: Sequence[Any], named: Mapping[str, Any]) -> Hashable:
@@ -156,12 +156,18 @@ class Keys:
     def _read_other(self, value: Any) -> Hashable:
         if isinstance(value, np.generic | np.ndarray) and not value.dtype.hasobject and not value.shape:
             return (value.dtype, value.tobytes())
-        if type(value) is tuple and all(type(item) is str for item in value):
-            return value
-        if isinstance(value, tuple | list) and not arrays.is_pair(value):
-            return tuple(self.of(None, (item,), {}) for item in value)
+        if isinstance(value, tuple | list):
+            return self._read_sequence(value)
         if isinstance(value, Mapping):
             return self.of(None, (), value)
+        return self._read_array(value)
+
+    def _read_sequence(self, value: Any) -> Hashable:
+        if type(value) is tuple and all(type(item) is str for item in value):
+            return value
+        return self._read_array(value) if arrays.is_pair(value) else self.of(None, value, {})
+
+    def _read_array(self, value: Any) -> Hashable:
         kind = arrays.describe(value, "argument", self._catalog.location)
         if not kind.shape:
             raise TypeError("the value of a scalar of another library is not read for a key")

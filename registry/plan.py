@@ -69,9 +69,10 @@ class Plan:
         if route is not None:
             return route.run(tensors, named)
         call = self._read(tensors, named)
+        results = self.execute(call.tensors, call.out)
         if key is not None:
             self._routes.put(key, make_route(self, tensors, named), 0)
-        return self.execute(call.tensors, call.out)
+        return results
 
     @cached_property
     def _routes(self) -> Memo:
@@ -106,14 +107,17 @@ class Plan:
                 )
         return call
 
-    def execute(self, tensors: Mapping[str, Any], out: Mapping[str, Any]) -> Any:
-        """Runs with tensors by role that are known to be of the plan's types; ``out`` is checked here."""
+    def execute(self, tensors: Mapping[str, Any], out: Mapping[str, Any], known: bool = False) -> Any:
+        """Runs with tensors by role that are known to be of the plan's types; ``out`` is checked here.
+
+        ``known``: it has been checked for arrays of the same kinds, and may only lie elsewhere.
+        """
         inputs = {
             role: convert(tensors[role]) if convert else tensors[role] for role, convert in self._inputs
         }
         first = tensors[self._inputs[0][0]] if self._inputs else None
         outputs = {
-            role: allocate(first) if out.get(role) is None else self._given(role, out[role], inputs)
+            role: allocate(first) if out.get(role) is None else self._given(role, out[role], inputs, known)
             for role, allocate in self._outputs
         }
         if len(out) > 1:
@@ -178,7 +182,18 @@ class Plan:
 
         return on_host
 
-    def _given(self, role: str, value: Any, inputs: Mapping[str, Any]) -> Any:
+    def _given(self, role: str, value: Any, inputs: Mapping[str, Any], known: bool) -> Any:
+        if not known:
+            self._check_kind(role, value)
+        if self.target.owns(value):
+            for name, source in inputs.items():
+                if not isinstance(source, np.ndarray) and self.target.overlaps(value, source):
+                    raise ContractError(f"out {role} is input {name}; results never overwrite inputs")
+            return value
+        hosts = {name: source for name, source in inputs.items() if isinstance(source, np.ndarray)}
+        return arrays.check_out(role, value, hosts)
+
+    def _check_kind(self, role: str, value: Any) -> None:
         tensor = self.request.outputs[role]
         kind = arrays.describe(value, f"out {role}", self.catalog.location)
         if (kind.shape, kind.dtype) != (tensor.shape, tensor.dtype):
@@ -188,15 +203,8 @@ class Plan:
                 op=self.request.op.id,
                 argument=role,
             )
-        if kind.device is not None:
-            if not self._at_home(kind.device):
-                raise ContractError(f"out {role} is on {kind.device}, but {self.backend} runs this plan")
-            for name, source in inputs.items():
-                if self._overlaps(value, source):
-                    raise ContractError(f"out {role} is input {name}; results never overwrite inputs")
-            return value
-        hosts = {name: source for name, source in inputs.items() if isinstance(source, np.ndarray)}
-        return arrays.check_out(role, value, kind, hosts)
+        if kind.device is not None and not self._at_home(kind.device):
+            raise ContractError(f"out {role} is on {kind.device}, but {self.backend} runs this plan")
 
     def _check_distinct(self, destinations: Mapping[str, Any]) -> None:
         seen: list[tuple[str, Any]] = []

@@ -18,19 +18,20 @@ import numpy as np
 
 from registry.dtypes import numpy_dtype
 from registry.request import Request
-from registry_cuda.launch import INTEGERS, POINTERS, pack
+from registry_cuda.launch import INTEGERS, POINTERS, whole_layout
 from registry_cuda.problem import read_problem
 from registry_cuda.variants import VARIANTS
 
 COMPILER = shutil.which("g++")
 SHIM = r"""
 #include <ucontext.h>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <vector>
-using std::fabs; using std::isfinite; using std::sqrt;
+#include <stdlib.h>
+#include <string.h>
+static float fabs(float value) { return __builtin_fabsf(value); }
+static double fabs(double value) { return __builtin_fabs(value); }
+static float sqrt(float value) { return __builtin_sqrtf(value); }
+static double sqrt(double value) { return __builtin_sqrt(value); }
+template <typename X> static bool isfinite(X value) { return __builtin_isfinite(value); }
 #define __device__
 #define __global__
 #define __forceinline__ inline
@@ -41,11 +42,11 @@ struct uint4 { unsigned x, y, z, w; };
 struct Place3 { unsigned x; };
 static Place3 threadIdx, blockIdx;
 
-static ucontext_t scheduler;
-static std::vector<ucontext_t> fibres;
-static std::vector<int> sites;          // the kind of sync each thread waits at; 0 when it has ended
-static double slots[2][1024];
-static std::vector<int> turns;
+static constexpr int MOST_THREADS = 1024;
+static ucontext_t scheduler, fibres[MOST_THREADS];
+static int sites[MOST_THREADS];    // the kind of sync each thread waits at; 0 when it has ended
+static double slots[2][MOST_THREADS];
+static int turns[MOST_THREADS];
 
 static void wait_at(int site) {
     const unsigned self = threadIdx.x;
@@ -53,6 +54,10 @@ static void wait_at(int site) {
     swapcontext(&fibres[self], &scheduler);
 }
 static void __syncthreads() { wait_at(1); }
+static void __syncwarp() { wait_at(3); }
+static unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+    return static_cast<unsigned>(((static_cast<unsigned long long>(high) << 32) | low) >> (by & 31));
+}
 template <typename W> static W __shfl_xor_sync(unsigned, W value, int step) {
     const unsigned self = threadIdx.x;
     double* slot = slots[turns[self] ^= 1];
@@ -64,7 +69,7 @@ template <typename X> static X __ldg(const X* from) { return *from; }
 template <typename X> static X __ldcs(const X* from) { return *from; }
 template <typename X> static void __stcs(X* to, X value) { *to = value; }
 template <typename To, typename From> static To same_bits(From value) {
-    To made; std::memcpy(&made, &value, sizeof made); return made;
+    To made; memcpy(&made, &value, sizeof made); return made;
 }
 static float __uint_as_float(unsigned bits) { return same_bits<float>(bits); }
 static unsigned __float_as_uint(float value) { return same_bits<unsigned>(value); }
@@ -82,18 +87,17 @@ static void fibre() {
     swapcontext(&fibres[threadIdx.x], &scheduler);
 }
 extern "C" int run(void (*function)(const Tensors), const void* packed, int grid, int threads) {
-    std::memcpy(&argument, packed, sizeof argument);
+    memcpy(&argument, packed, sizeof argument);
     entry = function;
     constexpr size_t STACK = 64 * 1024;
-    std::vector<char> stacks(STACK * threads);
-    for (int block = 0; block < grid; ++block) {
+    int failed = 0;
+    char* stacks = static_cast<char*>(malloc(STACK * threads));
+    for (int block = 0; block < grid && !failed; ++block) {
         blockIdx.x = block;
-        fibres.assign(threads, ucontext_t());
-        sites.assign(threads, 1);
-        turns.assign(threads, 0);
         for (int i = 0; i < threads; ++i) {
+            turns[i] = 0;
             getcontext(&fibres[i]);
-            fibres[i].uc_stack.ss_sp = stacks.data() + STACK * i;
+            fibres[i].uc_stack.ss_sp = stacks + STACK * i;
             fibres[i].uc_stack.ss_size = STACK;
             makecontext(&fibres[i], fibre, 0);
         }
@@ -102,11 +106,12 @@ extern "C" int run(void (*function)(const Tensors), const void* packed, int grid
                 threadIdx.x = i;
                 swapcontext(&scheduler, &fibres[i]);
             }
-            for (int i = 0; i < threads; ++i) if (sites[i] != sites[0]) return 1;    // not all at one barrier
-            running = sites[0] != 0;
+            for (int i = 0; i < threads; ++i) failed |= sites[i] != sites[0];    // not all at one barrier
+            running = sites[0] != 0 && !failed;
         }
     }
-    return 0;
+    free(stacks);
+    return failed;
 }
 """
 
@@ -124,9 +129,10 @@ def compile_on_cpu(source: str, folder: Path) -> ctypes.CDLL:
     stem = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not stem.with_suffix(".so").exists():
         stem.with_suffix(".cpp").write_text(text)
-        options = ["-std=c++17", "-O1", "-w", "-D__CUDA_ARCH__=700", "-fPIC", "-shared", "-ffp-contract=off"]
+        options = ["-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-D__CUDA_ARCH__=700"]
+        exact = ["-ffp-contract=off", "-fno-math-errno"]
         files = ["-o", str(stem.with_suffix(".so")), str(stem.with_suffix(".cpp"))]
-        subprocess.run([str(COMPILER), *options, *files], check=True)
+        subprocess.run([str(COMPILER), *options, *exact, *files], check=True)
     return ctypes.CDLL(str(stem.with_suffix(".so")))
 
 
@@ -148,16 +154,16 @@ def run_on_cpu(
     wide = problem.dtype == "float64"
     scratch = np.full(chosen.parts(problem) * problem.rows + 1, np.nan, np.float64 if wide else np.float32)
     tensors = {part: np.asarray({**inputs, **outputs}[role]) for part, role in problem.roles.items()}
-    pointers = [tensors[part].ctypes.data if part in tensors else 0 for part in POINTERS[:-1]]
+    tensors["parts"] = scratch
     numbers = {
         "rows": problem.rows,
         "first_row": 0,
         "skip_rows": problem.skip_rows,
         "pieces": chosen.pieces(problem, problem.rows, multiprocessors),
     }
-    memory = ctypes.create_string_buffer(512)
+    pointers = [tensors[part].ctypes.data for part in POINTERS if part in tensors]
     integers = [numbers[name] for name in INTEGERS]
-    pack(memory, [*pointers, scratch.ctypes.data], integers, problem.epsilon, wide)
+    memory = whole_layout(tensors, wide).pack(*pointers, *integers, problem.epsilon)
     for item in chosen.launches(problem, problem.rows, multiprocessors):
         failed = library.run(getattr(library, item.function), memory, item.grid, item.threads)
         assert not failed, f"{item.function}: threads wait at different barriers"

@@ -11,11 +11,12 @@ from registry.hookspecs import Availability, Backend, Claim, Executable, Refusal
 from registry.op import Op
 from registry.request import Request
 
-from . import tensor as tensors
+from . import libraries
 from .devices import Profile, open_profile, parse_profile, probe
 from .kernel import Kernel
 from .launch import on_device
 from .problem import NORMALIZATIONS, PARTS, read_problem
+from .tensor import as_cupy, device_name, to_host
 from .variants import FLAT, ROWS, VARIANTS
 
 
@@ -79,47 +80,48 @@ class CudaBackend(Backend):
             for item in variant.launches(problem, problem.rows, profile.multiprocessors)
         )
 
+    def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int | None:
+        """The measures of the segments of rows that several blocks share."""
+        problem = read_problem(request)
+        return VARIANTS[claim.variant].scratch_bytes(problem, problem.rows)
+
     def reader(self, kind: type) -> Callable[[Any], Hashable] | None:
         """CuPy's arrays and ours go by shape, dtype and device."""
-        return tensors.reader(kind)
+        return libraries.reader(kind)
 
     def owns(self, array: object) -> bool:
         """Whether the array lies in the memory of a CUDA device."""
-        return tensors.device_of(array) is not None
+        return libraries.device_of(array) is not None
 
     def location(self, tensor: Any) -> str:
         """``cuda:0``."""
-        index = tensors.device_of(tensor)
+        index = libraries.device_of(tensor)
         assert index is not None
-        return tensors.device_name(index)
+        return device_name(index)
 
     def place(self, array: np.ndarray[Any, Any], options: Mapping[str, Any]) -> Any:
         """Copies a host array to the device: a CuPy array, or for bfloat16 a `Tensor`."""
         made = self.empty(array.shape, array.dtype.name, options)
-        target = tensors.as_cupy(made)
+        target = as_cupy(made)
         with on_device(target.device.id):
             target.set(np.ascontiguousarray(array).view(target.dtype))
         return made
 
     def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
         """A tensor of undefined contents on the device: a CuPy array, or for bfloat16 a `Tensor`."""
-        with on_device(_index(options)):
-            return tensors.allocate(shape, dtype)
+        return libraries.allocate_on(_index(options), shape, dtype)
 
     def beside(self, tensor: Any, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
         """A tensor of undefined contents, of the kind and on the device of another one."""
-        index = tensors.device_of(tensor)
-        assert index is not None
-        with on_device(index):
-            return tensors.allocate_beside(tensor, shape, dtype)
+        return libraries.library_of(tensor).beside(tensor, shape, dtype)
 
     def host(self, tensor: Any) -> np.ndarray[Any, Any]:
         """Copies a device tensor to the host."""
-        return tensors.to_host(tensor)
+        return to_host(tensor)
 
     def overlaps(self, one: Any, other: Any) -> bool:
         """Whether the bytes between the first and the last of two tensors have any in common."""
-        return tensors.overlaps(one, other)
+        return libraries.overlaps(one, other)
 
 
 def _part(options: Mapping[str, Any]) -> str | None:

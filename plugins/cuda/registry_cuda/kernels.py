@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,23 @@ BLOCK = 128
 """Threads of a block that holds several rows."""
 
 MOST_THREADS = 1024
-HELD: Mapping[str, int] = MappingProxyType({"float16": 24, "bfloat16": 24, "float32": 24, "float64": 12})
-"""Elements of a row that a thread holds in registers at most: beside as many that are on their way in,
-1024 threads of them fill a multiprocessor's registers."""
+THREAD_BYTES = 128
+"""Bytes of a row, as stored, that a thread takes; of a short row a warp takes less."""
+
+HELD = 64
+"""Elements of a row that a thread holds in registers at most, in blocks of up to 256 threads."""
+
+LONGEST: Mapping[str, int] = MappingProxyType(
+    {"float16": 24576, "bfloat16": 24576, "float32": 24576, "float64": 12288}
+)
+"""The longest row in registers: beside as many numbers that are on their way in, its threads' numbers fill a
+multiprocessor's registers."""
+
+ODD_FROM = 128
+"""The shortest row whose vectors are aligned in memory, when no full access divides it."""
+
+ODD_LANES = 512
+"""The most threads of such a row: with more there are too few registers."""
 
 SEGMENT_THREADS = 512
 SEGMENT_BYTES = 64
@@ -68,11 +82,6 @@ def vector_of(hidden: int, dtype: str) -> int:
     return math.gcd(hidden, ACCESS_BYTES // ITEM_BYTES[dtype])
 
 
-def longest_in_registers(dtype: str) -> int:
-    """The longest row that a block holds in registers."""
-    return MOST_THREADS * HELD[dtype]
-
-
 def _power_of_two(least: int) -> int:
     return 1 << max(0, least - 1).bit_length()
 
@@ -86,6 +95,8 @@ def _row_constants(problem: Problem) -> dict[str, Any]:
         "skip": "skip" in parts,
         "skip_repeats": problem.skip_repeats,
         "bias": "bias" in parts,
+        "stream_loads": True,
+        "stream_stores": True,
         "centred": problem.centred,
         "scale": problem.scale,
         "shift": problem.shift,
@@ -93,20 +104,40 @@ def _row_constants(problem: Problem) -> dict[str, Any]:
     }
 
 
-def rows_registers(problem: Problem) -> Kernel:
-    """Rows in registers: few lanes for a short row, so that every thread has something to load."""
-    vector = vector_of(problem.hidden, problem.dtype)
-    vectors = problem.hidden // vector
-    lanes = _power_of_two(-(-problem.hidden // HELD[problem.dtype]))
-    if lanes < WARP:
-        lanes = min(WARP, _power_of_two(vectors))
-    constants = {
-        **_row_constants(problem),
-        "lanes": lanes,
-        "rows": max(1, BLOCK // lanes),
-        "items": -(-vectors // lanes),
-    }
-    return Kernel(template="rows.cu.jinja", constants=constants)
+@dataclass(frozen=True)
+class Layout:
+    """Threads of a row in registers, rows of a block, and which accesses leave the cache first."""
+
+    lanes: int
+    rows: int
+    stream_loads: bool = True
+    stream_stores: bool = True
+
+
+def layout_of(problem: Problem) -> Layout:
+    """A thread takes ``THREAD_BYTES`` of a row, a short row at most a warp, a block several short rows."""
+    row_bytes = problem.hidden * problem.item_bytes
+    vectors = problem.hidden // vector_of(problem.hidden, problem.dtype)
+    lanes = max(
+        min(WARP, _power_of_two(vectors)),
+        _power_of_two(-(-row_bytes // THREAD_BYTES)),
+        _power_of_two(-(-problem.hidden // HELD)),
+    )
+    return Layout(lanes, max(1, BLOCK // lanes))
+
+
+def rows_registers(problem: Problem, layout: Layout) -> Kernel:
+    """Rows in registers. A row that begins at an alignment of its own has a template of its own."""
+    full = ACCESS_BYTES // problem.item_bytes
+    constants = {**_row_constants(problem), **asdict(layout)}
+    template = "rows.cu.jinja"
+    vectors = problem.hidden // constants["vector"]
+    long_enough = problem.hidden >= ODD_FROM and layout.lanes <= ODD_LANES
+    if constants["vector"] < full and long_enough and not problem.skip_repeats:
+        template = "odd_rows.cu.jinja"
+        vectors = -(-(problem.hidden + full - 1) // full)
+        constants["vector"] = full
+    return Kernel(template=template, constants={**constants, "items": -(-vectors // layout.lanes)})
 
 
 def rows_block(problem: Problem) -> Kernel:
@@ -150,6 +181,8 @@ def bias_add(problem: Problem) -> Kernel:
         "wide": problem.rows * problem.hidden >= 2**31,
         "threads": BIAS_THREADS,
         "items": BIAS_ITEMS,
+        "stream_loads": True,
+        "stream_stores": True,
     }
     return Kernel(template="bias_add.cu.jinja", constants=constants)
 
@@ -159,7 +192,7 @@ def _environment() -> jinja2.Environment:
     import jinja2
 
     return jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, "kernels"),
+        loader=jinja2.PackageLoader(__package__, "templates"),
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: str(value).lower() if isinstance(value, bool) else value,
         trim_blocks=True,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache, reduce
+from operator import or_
 from typing import Any
 
 from .compiler import compile_source
@@ -16,24 +17,17 @@ from .devices import Profile
 POINTERS = ("x", "skip", "bias", "scale", "shift", "y", "sum", "mean", "inverse", "parts")
 """The pointers of the kernels' argument, in order; then come ``INTEGERS`` and epsilon."""
 
-INTEGERS = ("rows", "first_row", "skip_rows", "pieces")
-
-_ARGUMENT = {
-    wide: struct.Struct(f"={len(POINTERS)}Q{len(INTEGERS)}q{'d' if wide else 'f4x'}")
-    for wide in (False, True)
-}
+INTEGERS = ("first_row", "rows", "skip_rows", "pieces")
 
 
-class _Argument(threading.local):
-    """Where a thread packs the argument: the driver copies it during the launch."""
-
-    def __init__(self) -> None:
-        self.memory = ctypes.create_string_buffer(max(item.size for item in _ARGUMENT.values()))
-        self.address = (ctypes.c_void_p * 1)(ctypes.addressof(self.memory))
-        self.parameters = ctypes.addressof(self.address)
+def layout(parts: Collection[str]) -> str:
+    """The beginning of the kernels' argument for ``struct``: its pointers, those of absent parts 0."""
+    return "=" + "".join("Q" if part in parts else "8x" for part in POINTERS)
 
 
-_argument = _Argument()
+def whole_layout(parts: Collection[str], wide: bool) -> struct.Struct:
+    """The kernels' argument: pointers of the parts, ``INTEGERS``, epsilon. ``wide``: computed in double."""
+    return struct.Struct(f"{layout(parts)}{len(INTEGERS)}q{'d' if wide else 'f4x'}")
 
 
 @lru_cache(maxsize=512)
@@ -50,26 +44,51 @@ def load_function(source: str, name: str, profile: Profile) -> Any:
     return module.get_function(name)
 
 
-def pack(memory: Any, pointers: Sequence[int], integers: Sequence[int], epsilon: float, wide: bool) -> None:
-    """Writes the kernels' argument into a buffer. ``wide`` tells that they compute in double."""
-    _ARGUMENT[wide].pack_into(memory, 0, *pointers, *integers, epsilon)
+class Launches:
+    """What a run over a number of rows enqueues, settled but for the addresses. Thread-safe.
 
+    Args:
+        load: the functions, for aligned addresses or any, each with its blocks and the threads of a block.
+        unaligned: bits of an address that are 0 where a whole access is aligned.
+        parts: which of ``POINTERS`` there are, in that order.
+        constants: ``INTEGERS`` but the first, and epsilon.
+        wide: the kernels compute in double.
+    """
 
-def launch(
-    function: Any,
-    grid: int,
-    threads: int,
-    stream: int,
-    pointers: Sequence[int],
-    integers: Sequence[int],
-    epsilon: float,
-    wide: bool,
-) -> None:
-    """Enqueues a kernel on a stream of the current device; the argument as for `pack`."""
-    from cupy_backends.cuda.api import driver
+    def __init__(
+        self,
+        load: Callable[[bool], Sequence[tuple[Any, int, int]]],
+        unaligned: int,
+        parts: Collection[str],
+        constants: Sequence[float],
+        wide: bool,
+    ):
+        from cupy_backends.cuda.api import driver
 
-    pack(_argument.memory, pointers, integers, epsilon, wide)
-    driver.launchKernel(function.ptr, grid, 1, 1, threads, 1, 1, 0, stream, _argument.parameters, 0)
+        self._launch = driver.launchKernel
+        self._load = load
+        self._unaligned = unaligned
+        self._aligned_functions = load(True)
+        argument = whole_layout(parts, wide)
+        self._memory = ctypes.create_string_buffer(argument.pack(*[0] * len(parts), 0, *constants))
+        self._address = (ctypes.c_void_p * 1)(ctypes.addressof(self._memory))
+        self._parameters = ctypes.addressof(self._address)
+        self._pack = struct.Struct(f"{layout(parts)}q").pack_into
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _other_functions(self) -> Sequence[tuple[Any, int, int]]:
+        return self._load(False)
+
+    def __call__(self, addresses: Sequence[int], first_row: int, stream: int) -> None:
+        """Enqueues on a stream of the current device. The first row has that number in the whole call."""
+        aligned = not reduce(or_, addresses) & self._unaligned
+        functions = self._aligned_functions if aligned else self._other_functions
+        launch, parameters = self._launch, self._parameters
+        with self._lock:  # the driver copies the argument during the launch
+            self._pack(self._memory, 0, *addresses, first_row)
+            for function, grid, threads in functions:
+                launch(function.ptr, grid, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
 
 
 @contextmanager

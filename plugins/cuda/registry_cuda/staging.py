@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .launch import POINTERS
 from .tensor import as_cupy
 
 if TYPE_CHECKING:
@@ -141,6 +140,8 @@ def run_staged(kernel: Kernel, values: Mapping[str, Any]) -> None:
 def _run_chunks(
     kernel: Kernel, lanes: list[Lane], resident: Mapping[str, int], hosts: Mapping[str, Bytes], ready: Any
 ) -> None:
+    from cupy.cuda import alloc
+
     rows = kernel.problem.rows
     row_bytes = {part: data.size // rows for part, data in hosts.items()}
     chunk = max(1, min(rows, CHUNK_BYTES // max(1, sum(row_bytes.values()))))
@@ -159,21 +160,26 @@ def _run_chunks(
             lane.stream.wait_event(ready)
         count = min(chunk, rows - first)
         staged = lane.host
-        pointers = [0] * len(POINTERS)
+        addresses = {}
         for part, base in resident.items():
             step = kernel.problem.row_bytes(part) if part in kernel.problem.by_row else 0
-            pointers[POINTERS.index(part)] = base + first * step
+            addresses[part] = base + first * step
         for part, data in hosts.items():
             size = count * row_bytes[part]
             begin = begins[part]
             rows_here = data[first * row_bytes[part] :][:size]
-            pointers[POINTERS.index(part)] = lane.address + begin
+            addresses[part] = lane.address + begin
             if part in INPUTS:
                 np.copyto(staged[begin : begin + size], rows_here)
             else:
                 lane.pending.append((rows_here, staged[begin : begin + size]))
         lane.copy(0, end_of_inputs, upload=True)
-        kernel.enqueue(pointers, count, first, lane.stream.ptr)
+        ordered = [addresses[part] for part in kernel.parts]
+        if size := kernel.scratch(count):
+            with lane.stream:
+                scratch = alloc(size)  # from the pool, where it may be let go once the work is enqueued
+            ordered.append(scratch.ptr)
+        kernel.launches(count)(ordered, first, lane.stream.ptr)
         lane.copy(end_of_inputs, end, upload=False)
     for lane in lanes:
         lane.finish()

@@ -11,7 +11,7 @@ from registry.hookspecs import Claim, Predicate
 from registry.request import Request
 
 from . import kernels
-from .kernels import Kernel, Launch
+from .kernels import Kernel, Launch, Layout
 from .problem import Problem, read_problem
 
 SPLIT_BLOCKS = 4
@@ -30,11 +30,20 @@ class Variant:
     pieces: Callable[[Problem, int, int], int] = lambda problem, rows, multiprocessors: 1
     parts: Callable[[Problem], int] = lambda problem: 0
 
+    def scratch_bytes(self, problem: Problem, rows: int) -> int:
+        """Bytes that a run over a number of rows needs beside its tensors."""
+        return self.parts(problem) * rows * (8 if problem.dtype == "float64" else 4)
 
-def _registers(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:
-    layout = kernels.rows_registers(problem).constants
-    grid = -(-rows // layout["rows"])
-    return (Launch(function="rows_registers", grid=grid, threads=layout["lanes"] * layout["rows"]),)
+
+def rows_registers(layout_of: Callable[[Problem], Layout]) -> Variant:
+    """Rows in registers, laid out over threads as a rule says."""
+
+    def launches(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:
+        layout = layout_of(problem)
+        grid = -(-rows // layout.rows)
+        return (Launch(function="rows_registers", grid=grid, threads=layout.lanes * layout.rows),)
+
+    return Variant(lambda problem: kernels.rows_registers(problem, layout_of(problem)), launches)
 
 
 def _block(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:
@@ -60,7 +69,7 @@ def _bias_add(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch
 
 VARIANTS: Mapping[str, Variant] = MappingProxyType(
     {
-        "rows_registers": Variant(kernels.rows_registers, _registers),
+        "rows_registers": rows_registers(kernels.layout_of),
         "rows_split": Variant(
             kernels.rows_split, _split, _pieces, lambda problem: 3 * kernels.segments_of(problem)
         ),
@@ -72,8 +81,11 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
 
 def _holds(request: Request, device: Mapping[str, Any]) -> str | None:
     problem = read_problem(request)
-    longest = kernels.longest_in_registers(problem.dtype)
-    return None if problem.hidden <= longest else f"{problem.hidden} elements of {problem.dtype}"
+    return (
+        None
+        if problem.hidden <= kernels.LONGEST[problem.dtype]
+        else f"{problem.hidden} elements of {problem.dtype}"
+    )
 
 
 def _measures_fit(request: Request, device: Mapping[str, Any]) -> str | None:
@@ -96,8 +108,7 @@ ROWS: Sequence[Claim] = (
         when=(
             Predicate(
                 "a block's registers hold a row",
-                f"at most {kernels.longest_in_registers('float32')} elements "
-                f"(float64: {kernels.longest_in_registers('float64')})",
+                f"at most {kernels.LONGEST['float32']} elements (float64: {kernels.LONGEST['float64']})",
                 _holds,
             ),
         ),

@@ -1,0 +1,132 @@
+"""Device time of the CUDA kernel for rows in registers by its layout, beside a copy.
+
+    python benchmarks/tune.py --out tune.jsonl
+    python benchmarks/tune.py --calls "layer norm" --hidden 1023 --dtypes float16
+
+For every call, size and dtype: threads of a row, rows of a block, and whether loads and stores leave the
+cache first, each candidate's fraction of the copy's bandwidth, the best ones first. The present choice is
+marked by a star.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
+from typing import Any
+
+from cases import CALLS, DTYPES, HIDDEN, TENSOR_BYTES, Case, cases
+from conditions import conditions, open_registry
+from device import Tensors, copy_call
+from timing import cuda_times
+
+from registry import BackendError
+from registry_cuda import kernels, variants
+from registry_cuda.compiler import compile_source
+from registry_cuda.devices import open_profile
+from registry_cuda.kernel import Kernel
+from registry_cuda.kernels import Layout
+from registry_cuda.problem import Problem, read_problem
+
+TUNED = ("skip layer norm, sum", "layer norm")
+HINTS = ((True, True), (False, True), (False, False))
+"""Streaming loads, streaming stores."""
+
+BLOCKS = (32, 128, 256, 512)
+"""Threads of a block, where several rows share one."""
+
+MOST_HELD = 68
+"""Elements of a row in a thread's registers."""
+
+
+def layouts(problem: Problem) -> Iterator[Layout]:
+    """Candidates: from half to four times the threads of the present choice."""
+    chosen = kernels.layout_of(problem)
+    for lanes in sorted({chosen.lanes * 2**power // 2 for power in range(4)}):
+        if not kernels.WARP <= lanes <= kernels.MOST_THREADS or problem.hidden > MOST_HELD * lanes:
+            continue
+        rows = {1, *(block // lanes for block in BLOCKS if block >= lanes)}
+        for count, (loads, stores) in product(sorted(rows), HINTS):
+            yield Layout(lanes, count, loads, stores)
+
+
+def main() -> None:
+    """Measures, prints the best of every case and writes a line of JSON for every candidate."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--calls", nargs="*", default=list(TUNED), choices=list(CALLS), metavar="CALL")
+    parser.add_argument("--dtypes", default=",".join(DTYPES[:2]))
+    parser.add_argument("--hidden", default=",".join(map(str, HIDDEN)))
+    parser.add_argument("--mib", type=int, default=TENSOR_BYTES // 2**20, help="MiB of the largest tensor")
+    parser.add_argument("--best", type=int, default=6, help="how many are printed of each case")
+    parser.add_argument("--out", help="file for the rows, a line of JSON each")
+    given = parser.parse_args()
+    reg = open_registry()
+    facts = conditions(reg)
+    print(json.dumps(facts))
+    copied = 2 * given.mib * 2**20
+    copy = copy_call(reg, "cuda", copied)
+    tensors = Tensors(reg, "cuda")
+    profile = open_profile(None)
+    sizes = [int(size) for size in given.hidden.split(",")]
+    for case in cases(given.calls, given.dtypes.split(","), sizes, given.mib * 2**20):
+        problem = read_problem(case.request(reg))
+        bandwidth = copied / cuda_times([copy]).median
+        sets, outs = tensors.sets(case)
+        named = [dict(zip(case.outputs, out, strict=True)) for out in outs]
+        rows = []
+        _compile(problem, profile.capability)
+        for layout in layouts(problem):
+            row = _measure(case, problem, layout, sets, named)
+            row["fraction"] = row["us"] and case.bytes_moved(reg) / (row["us"] / 1e6) / bandwidth
+            rows.append(row)
+            if given.out:
+                with open(given.out, "a", encoding="utf-8") as file:
+                    file.write(json.dumps({**row, **facts}) + "\n")
+        chosen = kernels.layout_of(problem)
+        rows.sort(key=lambda row: row["us"] or float("inf"))
+        present = (chosen.lanes, chosen.rows, chosen.stream_loads, chosen.stream_stores)
+        print(f"{case.name} {case.dtype} {case.rows} x {case.hidden}, copy {bandwidth / 1e12:.2f} TB/s")
+        for place, row in enumerate(rows):
+            key = (row["lanes"], row["rows_a_block"], row["stream_loads"], row["stream_stores"])
+            if place < given.best or key == present or row["us"] is None:
+                print(f"  {'*' if key == present else ' '} {_line(row)}", flush=True)
+
+
+def _compile(problem: Problem, capability: tuple[int, int]) -> None:
+    """Every candidate at once; one that fails does so again where it is measured."""
+    sources = {kernels.rows_registers(problem, layout).source() for layout in layouts(problem)}
+    with ThreadPoolExecutor() as pool:
+        for future in [pool.submit(compile_source, source, capability) for source in sources]:
+            future.exception()
+
+
+def _measure(case: Case, problem: Problem, layout: Layout, sets: Any, outs: Any) -> dict[str, Any]:
+    times, reason = None, ""
+    try:
+        kernel = Kernel(problem, variants.rows_registers(lambda problem: layout), open_profile(None))
+        times = cuda_times([partial(kernel, *pair) for pair in zip(sets, outs, strict=True)])
+    except (BackendError, RuntimeError) as error:  # too many registers or too much shared memory
+        reason = str(error).splitlines()[0]
+    return {
+        **{"call": case.name, "dtype": case.dtype, "rows": case.rows, "hidden": case.hidden},
+        **{"lanes": layout.lanes, "rows_a_block": layout.rows},
+        **{"stream_loads": layout.stream_loads, "stream_stores": layout.stream_stores},
+        "template": kernels.rows_registers(problem, layout).template,
+        "us": times and 1e6 * times.median,
+        "reason": reason,
+    }
+
+
+def _line(row: dict[str, Any]) -> str:
+    hints = f"{'cs' if row['stream_loads'] else '--'} {'cs' if row['stream_stores'] else '--'}"
+    where = f"{row['lanes']:5} lanes {row['rows_a_block']:3} rows  {hints}  {row['template'][:-9]:9}"
+    return f"{where} {row['us']:8.1f} us  {row['fraction']:.3f}" if row["us"] else f"{where} {row['reason']}"
+
+
+if __name__ == "__main__":
+    main()
