@@ -21,6 +21,7 @@ from .hookspecs import (
     Availability,
     Backend,
     Claim,
+    Finding,
     Predicate,
     Refusal,
     RenderedPass,
@@ -36,6 +37,7 @@ empty = _shared.empty
 explain = _shared.explain
 infer = _shared.infer
 last = _shared.last
+lint = _shared.lint
 load = _shared.load
 op = _shared.op
 ops = _shared.ops
@@ -54,6 +56,7 @@ __all__ = [
     "BackendError",
     "Claim",
     "ContractError",
+    "Finding",
     "ManifestError",
     "NoPlanError",
     "PackageError",
@@ -74,6 +77,7 @@ __all__ = [
     "hookimpl",
     "infer",
     "last",
+    "lint",
     "load",
     "op",
     "ops",

@@ -6,8 +6,10 @@ import json
 import math
 import sys
 import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import numpy as np
@@ -18,6 +20,7 @@ import registry
 from .cli_call import call_options, json_option, read_call
 from .cli_conformance import test_command
 from .errors import ContractError, RegistryError
+from .op import Op
 from .tables import comparison_table, decision_table, make_console, table
 
 console = make_console()
@@ -237,22 +240,48 @@ def explain(as_json: bool, **options: Any) -> None:
 
 @main.command()
 @call_options(data=False)
-def render(as_json: bool, **options: Any) -> None:
+@click.option(
+    "--lint", is_flag=True, help="Print what compilers or devices disagree on in it instead; status 1 if any."
+)
+def render(as_json: bool, lint: bool, **options: Any) -> None:
     """Print the source that would run."""
     op, named = read_call(False, **options)
+    if lint:
+        _lint(op, named, as_json)
+        return
     passes = registry.render(op, **named)
     if as_json:
         _print_json([{name: _thaw(getattr(p, name)) for name in p.__dataclass_fields__} for p in passes])
         return
     if not passes:
-        chosen = registry.explain(op, **named).backend
-        click.echo(f"{chosen} has no source text; name another with --backend.", err=True)
-        sys.exit(1)
+        _no_source(op, named)
     for item in passes:
         click.echo(
             f"// pass {item.id}: {item.shader}, {item.dispatch} workgroups, uniforms {dict(item.uniforms)}"
         )
         click.echo(item.source)
+
+
+def _lint(op: Op, named: Mapping[str, Any], as_json: bool) -> None:
+    found = registry.lint(op, **named)
+    rows = [{"pass": name, **asdict(finding)} for name, findings in found.items() for finding in findings]
+    if as_json:
+        _print_json(rows)
+    elif not found:
+        _no_source(op, named)
+    else:
+        for row in rows:
+            click.echo("{pass}:{line}: {rule}: {text}".format(**row))
+        if not rows:
+            click.echo(f"nothing found in {', '.join(found)}")
+    if rows:
+        sys.exit(1)
+
+
+def _no_source(op: Op, named: Mapping[str, Any]) -> NoReturn:
+    chosen = registry.explain(op, **named).backend
+    click.echo(f"{chosen} has no source text; name another with --backend.", err=True)
+    sys.exit(1)
 
 
 def _thaw(value: Any) -> Any:

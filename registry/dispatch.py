@@ -18,7 +18,7 @@ from .plan import Plan
 if TYPE_CHECKING:
     from .comparison import Report
     from .decide import Decision
-    from .hookspecs import RenderedPass
+    from .hookspecs import Backend, Finding, RenderedPass
     from .op import Op
     from .package import Handle
     from .request import Request
@@ -133,15 +133,15 @@ class Registry:
         Raises:
             NoPlanError: no candidate accepts the request.
         """
-        from .decide import Policy
-        from .selection import availability, choose
+        return self._render(op, tensors, named)[1]
 
-        call = parse_call(self.op(op), tensors, named)
-        request = self._bind(call)
-        row = choose(self.catalog, call, request, Policy()).require()
-        assert row.claim is not None
-        here = availability(self.catalog, row.backend, call, request)
-        return self.catalog.backend(row.backend).render(request, row.claim, here)
+    def lint(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, tuple[Finding, ...]]:
+        """What compilers or devices are known to disagree on in each pass that would run, by the pass's id.
+
+        Arguments as ``explain``; errors as ``render``. Empty for a backend without source text.
+        """
+        backend, passes = self._render(op, tensors, named)
+        return {item.id: tuple(backend.lint(item)) for item in passes}
 
     def infer(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, tuple[Shape, str]]:
         """The shape and dtype of each output asked for, without data and without a device.
@@ -257,6 +257,20 @@ class Registry:
         self.catalog.refresh()
         self._keys = Keys(self.catalog)
         self._memo.clear()
+
+    def _render(
+        self, op: str | Op, tensors: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Backend, tuple[RenderedPass, ...]]:
+        from .decide import Policy
+        from .selection import availability, choose
+
+        call = parse_call(self.op(op), tensors, named)
+        request = self._bind(call)
+        row = choose(self.catalog, call, request, Policy()).require()
+        assert row.claim is not None
+        here = availability(self.catalog, row.backend, call, request)
+        backend = self.catalog.backend(row.backend)
+        return backend, backend.render(request, row.claim, here)
 
     def _bind(self, call: Call) -> Request:
         from .planning import bind_call

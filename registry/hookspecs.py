@@ -83,7 +83,8 @@ class Availability:
 
     ``device`` is what manifest conditions see as ``device`` (features, limits, ...); ``hardware`` is False
     for an adapter that is emulated on the CPU and must not win an automatic choice. ``details`` are shown by
-    ``registry backends``; ``record`` is the backend's own note of the device, handed back to its ``render``.
+    ``registry backends``; ``note``, where there is one, by every decision for the backend; ``record`` is the
+    backend's own note of the device, handed back to its ``render``.
     """
 
     available: bool
@@ -94,6 +95,7 @@ class Availability:
     name: str = ""
     device: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    note: str = ""
     record: object = None
 
 

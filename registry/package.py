@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .comparison import Report
     from .decide import Decision
     from .dispatch import Registry
-    from .hookspecs import RenderedPass
+    from .hookspecs import Finding, RenderedPass
     from .plan import Plan
     from .symbols import Shape
 
@@ -56,6 +56,10 @@ class Handle:
     def render(self, /, *tensors: Any, **named: Any) -> tuple[RenderedPass, ...]:
         """See ``Registry.render``."""
         return self._registry.render(self.op, *tensors, **named)
+
+    def lint(self, /, *tensors: Any, **named: Any) -> dict[str, tuple[Finding, ...]]:
+        """See ``Registry.lint``."""
+        return self._registry.lint(self.op, *tensors, **named)
 
     def infer(self, /, *tensors: Any, **named: Any) -> dict[str, tuple[Shape, str]]:
         """See ``Registry.infer``."""

@@ -30,11 +30,14 @@ def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> De
     offers = (_offer(catalog, name, call, request, moves=one) for name in names)
     policy = replace(policy, accept_software=software, batch_invariant=catalog.batch_invariant)
     decision = decide(request, offers, policy)
+    if decision.backend is None:
+        return decision
+    notes = []
     device = next(iter(request.devices.values()), None)
-    if device and decision.backend and decision.backend != device.partition(":")[0]:
-        moved = f"moves {', '.join(request.devices)} from {device} through the host and the result back"
-        decision = replace(decision, notes=(moved,))
-    return decision
+    if device and decision.backend != device.partition(":")[0]:
+        notes.append(f"moves {', '.join(request.devices)} from {device} through the host and the result back")
+    notes.append(availability(catalog, decision.backend, call, request).note)
+    return replace(decision, notes=tuple(filter(None, notes)))
 
 
 def considered(catalog: Catalog, call: Call) -> tuple[str, ...]:

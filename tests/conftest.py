@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,20 @@ def seeds(shared: Registry, tmp_path_factory: pytest.TempPathFactory) -> dict[st
             shutil.copy(template, folder)
         handles[name] = shared.load(folder)
     return handles
+
+
+@pytest.fixture(scope="session")
+def tint() -> Iterator[Any]:
+    """A device of Dawn's null adapter: it computes nothing, but its compiler takes float16 and subgroups."""
+    wgpudawn = pytest.importorskip("wgpudawn")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WGPU_BACKEND_TYPE", "Null")
+        try:
+            adapter = wgpudawn.gpu.request_adapter_sync()
+        except RuntimeError as error:
+            pytest.skip(f"this Dawn has no null adapter: {error}")
+    features = ["shader-f16", "subgroups"]
+    yield adapter.request_device_sync(required_features=features, required_limits=dict(adapter.limits))
 
 
 @pytest.fixture

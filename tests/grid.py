@@ -71,27 +71,33 @@ def forms_of(op: str) -> Mapping[str, tuple[Form, ...]]:
 
 
 def cases(op: str, sizes: Sequence[tuple[int, Availability]]) -> Iterator[Case]:
-    """The distinct sources of an op: a variant's first form of call at all sizes and dtypes, the others at
-    the first that fits.
+    """The distinct sources of an op: every form of call that a variant accepts once, its first at all sizes
+    and dtypes.
 
     ``sizes`` are hidden sizes, each on a device.
     """
     seen: set[str] = set()
+    probes = [(hidden, dtype, sizes[0][1]) for hidden, dtype in _PROBES]
+    grid = [(hidden, dtype, here) for hidden, here in sizes for dtype in DTYPES]
     for claim in _claims(op):
         for place, form in enumerate(forms_of(op)[claim.variant]):
-            tries = [(hidden, dtype, sizes[0][1]) for hidden, dtype in _PROBES]
-            if place == 0:
-                tries = [(hidden, dtype, here) for hidden, here in sizes for dtype in DTYPES]
-            for hidden, dtype, here in tries:
-                request = _request(op, form, hidden, dtype)
-                if request is None or not _accepting(request, here, [claim]):
-                    continue
-                for item in _BACKEND.render(request, claim, here):
-                    if item.source not in seen:
-                        seen.add(item.source)
-                        yield Case(f"{claim.variant} {form.name} {hidden} {dtype} {item.id}", item.source)
-                if place:
-                    break
+            once = next(filter(None, (_cases(op, claim, form, *probe) for probe in probes)))
+            every = [case for point in grid for case in _cases(op, claim, form, *point)] if place == 0 else []
+            for case in (*once, *every):
+                if case.source not in seen:
+                    seen.add(case.source)
+                    yield case
+
+
+def _cases(
+    op: str, claim: Claim, form: Form, hidden: int, dtype: str, here: Availability
+) -> tuple[Case, ...]:
+    """The passes of a variant for a form of call, none where it does not accept it."""
+    request = _request(op, form, hidden, dtype)
+    if request is None or not _accepting(request, here, [claim]):
+        return ()
+    call = f"{claim.variant} {form.name} {hidden} {dtype}"
+    return tuple(Case(f"{call} {item.id}", item.source) for item in _BACKEND.render(request, claim, here))
 
 
 @cache

@@ -310,7 +310,7 @@ def test_explain(profile: str) -> None:
     text = invoke("explain", "LayerNormalization", *LN_SHAPES, "--backend", "numpy").stdout
     assert "chosen" in text and "blocked" in text and "every condition holds" in text
     found = json_of("explain", "LayerNormalization", *LN_SHAPES, "--profile", profile)
-    assert (found["backend"], found["variant"]) == ("webgpu", "last_axis_row_vec4")
+    assert (found["backend"], found["variant"]) == ("webgpu", "wide_rows")
     assert {"backend", "variant", "verdict", "because", "found", "needed"} <= found["candidates"][0].keys()
     assert found["request"].startswith("ai.onnx::LayerNormalization")
 
@@ -323,21 +323,46 @@ def test_explain_without_a_choice(profile: str) -> None:
 
 
 def test_large_shapes_need_no_memory(profile: str) -> None:
-    found = json_of(
-        "explain", "LayerNormalization", "X=1000000x1000000", "Scale=1000000", "--profile", profile, code=1
-    )
-    assert {row["because"] for row in found["candidates"]} == {"every tensor fits one storage binding"}
+    call = ("explain", "LayerNormalization", "X=1000000x1000000", "Scale=1000000", "--profile", profile)
+    assert json_of(*call)["variant"] == "wide_rows"  # in parts
+    found = json_of(*call, "--set", "axis=0", code=1)
+    because = {row["because"] for row in found["candidates"]}
+    assert because == {"every tensor fits one storage binding, on the host in parts"}
 
 
 def test_render(profile: str) -> None:
     call = ("render", "BiasAdd", "X=2x3x8:f16", "bias=8:f16", "skip=2x3x8:f16", "--profile", profile)
     text = invoke(*call).stdout
-    assert text.startswith("// pass main: bias-add.wgsl.jinja, (1, 1, 1) workgroups")
-    assert "enable f16;" in text and "@compute @workgroup_size(256)" in text
+    assert text.startswith("// pass main: bias-add-wide.wgsl.jinja, (1, 1, 1) workgroups")
+    assert "@compute @workgroup_size(256)" in text
+    assert "enable f16;" in invoke(*call, "--variant", "vec4").stdout
     (found,) = json_of(*call)
     assert found["source"] in text and found["language"] == "wgsl" and found["dispatch"] == [1, 1, 1]
-    assert found["uniforms"] == {"count": 12}
-    assert found["constants"]["vec4"] is True and found["constants"]["vectorScalar"] == "vec4<f16>"
+    assert found["uniforms"] == {"count": 6}
+    assert found["constants"]["word"] == "vec4<u32>"
+
+
+def test_render_lint(profile: str, tmp_path: Path) -> None:
+    call = ("render", "BiasAdd", "X=2x3x8", "bias=8", "skip=2x3x8", "--profile", profile, "--lint")
+    assert invoke(*call).stdout == "nothing found in main\n"
+    assert json_of(*call) == []
+    folder = write(tmp_path / "package", without_scalars)
+    head = "@compute @workgroup_size(4)\nfn main(@builtin(global_invocation_id) thread: vec3<u32>) {"
+    body = "if (thread.x > 3u) { return; }\nworkgroupBarrier();\nloop {}"
+    (folder / "scale.wgsl.jinja").write_text(f"{head}\n{body}\n}}")
+    call = ("render", str(folder), "x=2x3x5", "--profile", profile, "--lint")
+    first, second = invoke(*call, code=1).stdout.splitlines()
+    assert first.startswith(
+        "pass_0:3: divergent-barrier: `(thread.x > 3u)` returns before the barrier of line 4"
+    )
+    assert second.startswith("pass_0:5: endless-loop: ")
+    rows = json_of(*call, code=1)
+    assert [(row["pass"], row["line"], row["rule"]) for row in rows] == [
+        ("pass_0", 3, "divergent-barrier"),
+        ("pass_0", 5, "endless-loop"),
+    ]
+    call = ("render", "LayerNormalization", *LN_SHAPES, "--backend", "numpy", "--lint")
+    assert "numpy has no source text" in invoke(*call, code=1).stderr
 
 
 def test_the_source_is_not_wrapped(profile: str) -> None:
@@ -406,17 +431,14 @@ def test_nothing_to_compare_leaves_with_1() -> None:
 # Packages
 
 
-def test_a_package_folder_stands_for_an_op(webgpu: Any, tmp_path: Path, profile: str) -> None:
-    def without_scalars(manifest: dict[str, Any]) -> None:
-        manifest["args"]["times"]["required"] = False
-        manifest["variants"][0]["passes"][0]["bindings"][2]["struct"]["fields"][2]["default"] = 0
-        manifest["variants"][1]["passes"][0]["bindings"][2] = manifest["variants"][0]["passes"][0][
-            "bindings"
-        ][2]
-        manifest["variants"][1]["passes"][1]["bindings"][2] = manifest["variants"][0]["passes"][0][
-            "bindings"
-        ][2]
+def without_scalars(manifest: dict[str, Any]) -> None:
+    manifest["args"]["times"]["required"] = False
+    manifest["variants"][0]["passes"][0]["bindings"][2]["struct"]["fields"][2]["default"] = 0
+    manifest["variants"][1]["passes"][0]["bindings"][2] = manifest["variants"][0]["passes"][0]["bindings"][2]
+    manifest["variants"][1]["passes"][1]["bindings"][2] = manifest["variants"][0]["passes"][0]["bindings"][2]
 
+
+def test_a_package_folder_stands_for_an_op(webgpu: Any, tmp_path: Path, profile: str) -> None:
     folder = str(write(tmp_path / "package", without_scalars))
     assert "test.example::Scale" in invoke("op", folder).stdout
     assert json_of("op", folder)["name"] == "Scale"

@@ -163,7 +163,7 @@ def test_reads_at_a_glance(shared: Registry) -> None:
     assert (row.because, row.found, row.needed) == ("hiddenSize % 4", "2", "== 0")
     line = next(line for line in str(got).splitlines() if " beta_bias_vec4 " in line)
     assert line.split("rejected")[1].split() == ["hiddenSize", "%", "4", "2", "==", "0"]
-    assert got.variant == "beta_bias_row"
+    assert got.variant == "wide_rows_bias_beta_residual"
 
 
 def test_equal_reasons_are_folded(request_: Request) -> None:

@@ -15,6 +15,7 @@ from conftest import TEMPLATES
 from forms import FORMS
 
 from registry import BackendError, ContractError, NoPlanError, Registry, RegistryWarning
+from registry.dtypes import numpy_dtype
 from registry_webgpu.devices import DEVICES
 
 SLN = "com.microsoft::SkipLayerNormalization"
@@ -342,12 +343,15 @@ def test_every_call_fits_eight_storage_buffers(shared: Registry) -> None:
 
 def test_rows_do_not_depend_on_their_batch(webgpu: Registry) -> None:
     draw = np.random.default_rng(0)
-    for dtype in (np.float32, np.float16):
-        for hidden in (5, 64, 768, 1000):
-            x = draw.normal(size=(24, hidden)).astype(dtype)
-            scale = np.ones(hidden, dtype)
-            for variant in ("last_axis", "last_axis_row", "last_axis_row_vec4"):
-                if variant.endswith("vec4") and hidden % 4:
+    for dtype in ("float32", "float16", "bfloat16"):
+        for hidden in (5, 64, 768, 1000, 1023):
+            x = draw.normal(size=(24, hidden)).astype(numpy_dtype(dtype))
+            scale = np.ones(hidden, x.dtype)
+            for variant in ("wide_rows", "rows", "last_axis", "last_axis_row", "last_axis_row_vec4"):
+                pairs = {"X": (x.shape, dtype), "Scale": (scale.shape, dtype)}
+                if not webgpu.explain(
+                    "LayerNormalization", **pairs, variant=variant, backend="webgpu"
+                ).chosen:
                     continue
                 whole, part, one = (
                     webgpu.run("LayerNormalization", X=rows, Scale=scale, variant=variant)

@@ -130,8 +130,8 @@ def run_grid(reg: Registry, op: Any, op_id: str, variant: str) -> int:
     whole = variant in PUBLISHED.get(op_id, ()) or variant in WHOLE_GRID
     ran = 0
     for place, form in enumerate(forms):
-        # The first form on the whole grid, the others where code paths differ.
-        grid = sizes() if whole and place == 0 else [(3, 8), (3, 33), (3, 1)]
+        # The first form on the whole grid, or where code paths differ; the others once.
+        grid = [(3, 33)] if place else sizes() if whole else [(3, 8), (3, 33), (3, 1)]
         for rows, hidden in grid:
             for dtype in DTYPES:
                 if variant in accepting(reg, op, form, rows, hidden, dtype):

@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 BLOCK = 1 << 18  # elements of a block: 1 MiB of float32 stays in cache, and outlasts a thread switch
 LONGEST = 1 << 20  # elements of a row beyond which it is read in pieces instead of held
 SCRATCH_BYTES = 36  # held for an element of a block, at most: sum, widened operand, rounding, float64 rows
-OVERHEAD_BYTES = 1 << 14  # what belongs to a block and not to its elements
+OVERHEAD_BYTES = 1 << 16  # what belongs to a block and not to its elements
 CHUNK = 1024  # elements summed by one dot product; the sums of the chunks are added pairwise
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)

@@ -1,4 +1,4 @@
-"""The WebGPU plugin: WGSL kernels through wgpu-py, which is imported when a device is first needed."""
+"""The WebGPU plugin: WGSL kernels through wgpu-py or wgpudawn, imported when a device is first needed."""
 
 from __future__ import annotations
 

@@ -235,6 +235,7 @@ def _availability(profile: Profile, name: str, description: str) -> Availability
         name=name,
         device=profile.namespace(),
         details=MappingProxyType(details),
+        note="" if profile.implementation == DEFAULT else f"webgpu is {profile.implementation} here",
         record=profile,
     )
 

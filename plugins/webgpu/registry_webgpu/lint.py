@@ -30,8 +30,9 @@ from collections.abc import Iterator, Mapping
 
 from registry.hookspecs import Finding
 
-from .syntax import Function, Module, Statement, SyntaxTrouble, Words, closing, parse, split
+from .syntax import Function, Module, Statement, Unreadable, parse
 from .uniformity import Uniformity, all_words
+from .words import Words, closing, split
 
 _SUBGROUP_CALL = re.compile(r"(subgroup|quad)[A-Z]")
 _SUBGROUP_VALUE = re.compile(r"subgroup_|num_subgroups")
@@ -50,9 +51,14 @@ Steps = Mapping[str, set[str]]
 def lint(source: str) -> tuple[Finding, ...]:
     """The findings on a source, by line."""
     try:
-        module = parse(source)
-    except SyntaxTrouble as trouble:
-        return (Finding("unreadable", trouble.line, str(trouble)),)
+        return _findings(parse(source))
+    except Unreadable as error:
+        return (Finding("unreadable", error.line, str(error)),)
+    except RecursionError:
+        return (Finding("unreadable", 1, "blocks nest too deep"),)
+
+
+def _findings(module: Module) -> tuple[Finding, ...]:
     found = {*Uniformity(module).findings(), *_subgroup_sizes(module)}
     for function in module.functions:
         found |= set(_endless_loops(function.body))
@@ -72,13 +78,15 @@ def _subgroup_sizes(module: Module) -> Iterator[Finding]:
             text = "num_subgroups is wrong on some drivers; divide the workgroup's size by subgroup_size"
             yield Finding("subgroup-size", line, text)
         if builtin == "subgroup_id" and any(size.texts != ("1",) for size in _beyond_x(function)):
-            text = f"subgroup_id in a workgroup of {function.workgroup}: the order of invocations is open"
+            text = (
+                f"subgroup_id in a workgroup of {function.workgroup.text}: the order of invocations is open"
+            )
             yield Finding("subgroup-size", line, text)
     for function in module.functions if used else ():
         own = {name for f, name, _, b in values if f is function and _SUBGROUP_VALUE.match(b)}
         indices = {name for f, name, _, b in values if f is function and b in _INDICES}
         for run in words[function.name]:
-            text = f"`{run}` takes a subgroup size for granted"
+            text = f"`{run.text}` takes a subgroup size for granted"
             if _beside_subgroups(run, own) or _cuts(run, indices):
                 yield Finding("subgroup-size", run.line, text)
 
@@ -125,7 +133,7 @@ def _cuts(words: Words, indices: set[str]) -> bool:
 def _endless_loops(statements: tuple[Statement, ...]) -> Iterator[Finding]:
     for item in statements:
         if item.kind in _LOOPS and not _ends(item):
-            head = f"{item.kind} {item.words}".strip()
+            head = f"{item.kind} {item.words.text}".strip()
             yield Finding("endless-loop", item.words.line, f"nothing in the loop brings `{head}` to its end")
         for inner in (item.body, item.otherwise):
             yield from _endless_loops(inner)

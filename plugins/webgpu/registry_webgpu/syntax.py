@@ -1,91 +1,19 @@
-"""WGSL as far as its statements: functions, blocks and loops as a tree, expressions as runs of words."""
+"""WGSL as far as its statements: functions, blocks and loops as a tree."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
-_TOKEN = re.compile(
-    r"[A-Za-z_]\w*|0[xX][\da-fA-F.]+(?:[pP][+-]?\d+)?[uifh]?|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[uifh]?"
-    r"|<<=|>>=|&&|\|\||->|==|!=|<=|>=|\+=|-=|\*=|/=|%=|&=|\|=|\^=|\+\+|--|<<|>>|\S"
-)
-_EDGE = re.compile(r"\n|//|/\*|\*/")
-_NAME = re.compile(r"[A-Za-z_]\w*\Z")
-_OPEN, _CLOSE = "([{", ")]}"
-ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "++", "--"})
+from .words import Words, closing, split, tokens
 
 
-class SyntaxTrouble(ValueError):
-    """The text does not read as WGSL. Attribute: ``line``."""
+class Unreadable(Exception):
+    """The text does not read as WGSL. Attribute: ``line``, how far it did."""
 
-    def __init__(self, message: str, line: int):
-        super().__init__(message)
+    def __init__(self, line: int):
+        super().__init__("this does not read as WGSL: brackets, or the end of a statement")
         self.line = line
-
-
-@dataclass(frozen=True)
-class Use:
-    """A name in an expression: a variable, or a call of a function with its arguments.
-
-    ``member`` is what follows its dot; ``address`` tells whether its address is taken.
-    """
-
-    name: str
-    member: str = ""
-    address: bool = False
-    call: bool = False
-    arguments: tuple[Words, ...] = ()
-
-
-@dataclass(frozen=True)
-class Words:
-    """A run of tokens: an expression, or a statement without blocks. ``key`` is its place in the source."""
-
-    texts: tuple[str, ...]
-    line: int
-    key: int
-
-    def __bool__(self) -> bool:
-        return bool(self.texts)
-
-    def __str__(self) -> str:
-        text = " ".join(self.texts)
-        return re.sub(r" ?([().,;\[\]]) ?", r"\1", text).replace(",", ", ").strip()
-
-    @cached_property
-    def uses(self) -> tuple[Use, ...]:
-        """The names in it, without members; what ``workgroupUniformLoad`` reads is left out."""
-        found = []
-        texts = (*self.texts, "", "", "")
-        skip_to = 0
-        for at, text in enumerate(self.texts):
-            if at < skip_to or not _NAME.match(text) or (at and texts[at - 1] == "."):
-                continue
-            if texts[at + 1] == "(":
-                end = closing(self.texts, at + 1)
-                found.append(Use(text, call=True, arguments=tuple(split(self.part(at + 2, end), ","))))
-                skip_to = end if text == "workgroupUniformLoad" else 0
-                continue
-            address = at > 0 and texts[at - 1] == "&" and (at < 2 or texts[at - 2] in ("(", ",", "="))
-            found.append(Use(text, texts[at + 2] if texts[at + 1] == "." else "", address))
-        return tuple(found)
-
-    @cached_property
-    def assignment(self) -> tuple[str, str, Words] | None:
-        """What a statement assigns to, by which operator, and the value; None when it assigns nothing."""
-        depth = 0
-        for at, text in enumerate(self.texts):
-            depth += (text in _OPEN) - (text in _CLOSE)
-            if depth == 0 and text in ASSIGNMENTS:
-                target = next((word for word in self.texts[:at] if _NAME.match(word)), "")
-                return target, text, self.part(at + 1)
-        return None
-
-    def part(self, start: int, stop: int | None = None) -> Words:
-        """A run within this one."""
-        return Words(self.texts[start:stop], self.line, self.key + start)
 
 
 @dataclass(frozen=True)
@@ -121,7 +49,6 @@ class Function:
     """A function; ``workgroup`` are the words of ``@workgroup_size``, empty where there is none."""
 
     name: str
-    line: int
     parameters: tuple[Parameter, ...]
     workgroup: Words
     body: tuple[Statement, ...]
@@ -136,50 +63,30 @@ class Module:
     builtins: Mapping[str, Mapping[str, str]]
 
 
-def closing(texts: Sequence[str], at: int) -> int:
-    """The place of the bracket that closes the one at ``at``; the end where there is none."""
-    depth = 0
-    for place in range(at, len(texts)):
-        depth += (texts[place] in _OPEN) - (texts[place] in _CLOSE)
-        if depth == 0:
-            return place
-    return len(texts)
-
-
-def split(words: Words, separator: str) -> list[Words]:
-    """The runs between separators that stand in no bracket, template brackets included for commas."""
-    parts, depth, start = [], 0, 0
-    angles = separator == ","
-    for at, text in enumerate(words.texts):
-        depth += (text in _OPEN) - (text in _CLOSE)
-        if angles:
-            depth += (text == "<") - {">": 1, ">>": 2}.get(text, 0)
-        if text == separator and depth == 0:
-            parts.append(words.part(start, at))
-            start = at + 1
-    return [*parts, words.part(start)]
-
-
 def parse(source: str) -> Module:
     """Reads a source.
 
     Raises:
-        SyntaxTrouble: brackets do not match, or a statement does not end.
+        Unreadable: brackets do not match, or a statement does not end.
     """
-    return _Reader(source).module()
+    reader = _Reader(source)
+    try:
+        return reader.module()
+    except (IndexError, ValueError):  # the words ran out, or one that must follow does not
+        raise Unreadable(reader.line) from None
 
 
 class _Reader:
     """Goes through the tokens once."""
 
     def __init__(self, source: str):
-        self._texts: list[str] = []
-        self._lines: list[int] = []
+        self._texts, self._lines = tokens(source)
         self._at = 0
-        for line, text in enumerate(_uncommented(source).split("\n"), 1):
-            found = _TOKEN.findall(text)
-            self._texts += found
-            self._lines += [line] * len(found)
+
+    @property
+    def line(self) -> int:
+        """The line of the word that comes next; the last where there is none."""
+        return self._lines[min(self._at, len(self._lines) - 1)]
 
     def module(self) -> Module:
         functions, variables, builtins = [], {}, {}
@@ -202,13 +109,11 @@ class _Reader:
         return Module(tuple(functions), variables, builtins)
 
     def _function(self, attributes: Mapping[str, Words]) -> Function:
-        line = self._lines[self._at - 1]
         name = self._next()
         parameters = self._parameters(self._bracketed())
-        while self._peek() != "{":
-            self._next()
-        empty = self._words(self._at)
-        return Function(name, line, parameters, attributes.get("workgroup_size", empty), self._block())
+        self._words_before("{")  # the result's type
+        workgroup = attributes.get("workgroup_size", self._words(self._at))
+        return Function(name, parameters, workgroup, self._block())
 
     def _parameters(self, words: Words) -> tuple[Parameter, ...]:
         found = []
@@ -270,7 +175,7 @@ class _Reader:
 
     def _attributes(self) -> dict[str, Words]:
         found = {}
-        while self._peek(none="") == "@":
+        while self._texts[self._at : self._at + 1] == ["@"]:
             self._next()
             name = self._next()
             found[name] = self._bracketed() if self._peek() == "(" else self._words(self._at)
@@ -288,8 +193,7 @@ class _Reader:
 
     def _words_before(self, stop: str) -> Words:
         start = self._at
-        while self._peek() != stop:
-            self._next()
+        self._at = self._texts.index(stop, start)
         return self._words(start, self._at)
 
     def _words_to(self, stop: str) -> Words:
@@ -297,42 +201,16 @@ class _Reader:
         self._next()
         return words
 
-    def _peek(self, none: str | None = None) -> str:
-        if self._at < len(self._texts):
-            return self._texts[self._at]
-        if none is not None:
-            return none
-        raise SyntaxTrouble("the source ends within a statement", self._lines[-1] if self._lines else 1)
+    def _peek(self) -> str:
+        return self._texts[self._at]
 
     def _next(self) -> str:
-        text = self._peek()
         self._at += 1
-        return text
+        return self._texts[self._at - 1]
 
     def _expect(self, text: str) -> None:
-        if self._peek() != text:
-            raise SyntaxTrouble(f"{self._peek()!r} where {text!r} is needed", self._lines[self._at])
-        self._next()
-
-
-def _uncommented(source: str) -> str:
-    """The source without comments, on the same lines. Block comments nest."""
-    kept: list[str] = []
-    depth = place = 0
-    in_line = False
-    for edge in _EDGE.finditer(source):
-        if not depth and not in_line:
-            kept.append(source[place : edge.start()])
-        place = edge.end()
-        if edge[0] == "\n":
-            kept.append("\n")
-            in_line = False
-        elif not in_line and edge[0] == "//":
-            in_line = not depth
-        elif not in_line:
-            kept.append(" ")
-            depth = max(0, depth + (1 if edge[0] == "/*" else -1))
-    return "".join(kept) if depth or in_line else "".join(kept) + source[place:]
+        if self._next() != text:
+            raise ValueError(f"{text} is needed")
 
 
 def _simple(words: Words) -> tuple[Statement, ...]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from registry.hookspecs import Finding
 
-from .syntax import Function, Module, Statement, Use, Words
+from .syntax import Function, Module, Statement
+from .words import Use, Words
 
 BARRIERS = frozenset({"workgroupBarrier", "storageBarrier", "textureBarrier", "workgroupUniformLoad"})
 SAME = frozenset({"workgroup_id", "num_workgroups", "subgroup_size", "num_subgroups"})
@@ -76,7 +77,7 @@ class Uniformity:
         before = None
         while before != (before := (len(self._differing), len(self._results), dict(self._left))):
             self._found.clear()
-            for function in self._module.functions:
+            for function in reversed(self._module.functions):  # callers mostly stand last
                 self._block(function.body, self._parameters(function), _Place(function))
         return self._found
 
@@ -98,7 +99,8 @@ class Uniformity:
     def _use_differs(self, use: Use, scope: Mapping[str, Key]) -> bool:
         if use.call:
             return use.name in self._results or _DIFFERING_CALL.match(use.name) is not None
-        key = scope.get(f"{use.name}.{use.member}", scope.get(use.name))
+        key = scope.get(f"{use.name}.{use.member}") if use.member else None
+        key = scope.get(use.name) if key is None else key
         if key is not None:
             return key in self._differing
         return self._module.variables.get(use.name, "uniform") != "uniform"
@@ -124,7 +126,7 @@ class Uniformity:
                 place = replace(place, breaks=None)
             inside = place
             if differs:
-                inside = place.under(_Cause("branch", item.words.line, str(item.words)))
+                inside = place.under(_Cause("branch", item.words.line, item.words.text))
             return self._block(item.body, scope, inside) + self._block(item.otherwise, scope, inside)
         if item.kind in ("for", "while", "loop"):
             return self._loop(item, dict(scope), place)
@@ -151,7 +153,7 @@ class Uniformity:
         loop = (key, len(place.causes))
         inside = replace(place, breaks=loop, continues=loop).under(*self._left.get(key, ()))
         if self._differs(item.words, scope):
-            inside = inside.under(_Cause("loop", item.words.line, str(item.words)))
+            inside = inside.under(_Cause("loop", item.words.line, item.words.text))
         returned = self._block((*item.body, *item.after), scope, inside)
         if returned:  # the invocations that are left go round again
             self._left[key] = self._left.get(key, frozenset()) | set(returned)
@@ -164,7 +166,7 @@ class Uniformity:
         key, outside = loop
         causes = {c for c in place.causes[outside:] if c.kind == "branch"}
         if differs:  # `break if`
-            causes.add(_Cause("branch", item.words.line, str(item.words.part(1))))
+            causes.add(_Cause("branch", item.words.line, item.words.part(1).text))
         if causes:
             leaves = {replace(cause, kind="leave") for cause in causes}
             self._left[key] = self._left.get(key, frozenset()) | leaves
