@@ -381,6 +381,8 @@ FILES = {
     "b": "B1\nB2\n",
     "d/c": "c{% include './e' %}",
     "d/e": "e",
+    "astray": "{% include 'inner' %}",
+    "inner": "{% include 'nowhere' %}",
     "loop": "{% include 'again' %}",
     "again": "\n{% include 'loop' %}",
     "many": "{% include 'd/e' %}" * 300,
@@ -402,7 +404,8 @@ def test_includes_are_written_out() -> None:
         ("loop", "in a circle: loop > again > loop"),
         ("many", "more than 256 times"),
         ("large", "more than 131072 characters"),
-        ("nothing", "nothing includes 'nothing', which is missing"),
+        ("nothing", "^line 1: 'nothing' is missing"),
+        ("astray", "^line 1: 'nowhere', which astray > inner includes, is missing"),
     ],
 )
 def test_includes_that_are_refused(name: str, message: str) -> None:

@@ -43,7 +43,6 @@ class Spy(Backend):
 @dataclass(frozen=True)
 class _SpyRun:
     reached: list[str]
-    scratch_bytes: int = 0
 
     def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         self.reached.append("run")

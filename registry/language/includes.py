@@ -50,7 +50,8 @@ def expand(name: str, read: Read) -> Expanded:
     def walk(file: str, chain: tuple[str, ...], line: int) -> None:
         text = read(file)
         if text is None:
-            raise TemplateError(f"{' > '.join(chain)} includes {file!r}, which is missing", line=line)
+            by = f", which {' > '.join(chain[:-1])} includes," if chain[:-1] else ""
+            raise TemplateError(f"{file!r}{by} is missing", line=line)
         at = 0
         for match in _INCLUDE.finditer(text):
             here = text.count("\n", 0, match.start()) + 1

@@ -40,7 +40,7 @@ class CudaBackend(Backend):
         return parse_profile(profile).availability({"device": "described by the caller"})
 
     def claims(self, op: Op) -> Sequence[Claim | Refusal]:
-        """``rows_registers``, ``rows_split`` and ``rows_block`` by the length and number of rows."""
+        """``rows_registers``, ``rows_split``, ``rows_block`` by length and number of rows; ``bias_add``."""
         if op.package is not None:
             return []
         if op.id not in PARTS:

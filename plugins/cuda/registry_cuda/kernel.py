@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .devices import Profile
-from .launch import POINTERS, Launches, load_function, on_device
+from .launch import POINTERS, Launches, load_function, on_device, on_stream
 from .libraries import Library, addresses_of, library_of
 from .problem import OUTPUTS, Problem
 from .staging import run_staged
@@ -77,10 +78,14 @@ class Kernel:
         addresses = addresses_of(values)
         if None not in addresses:
             self._enqueue(addresses, library_of(values[0]))
-        elif any(isinstance(value, np.ndarray) for value in values):
-            run_staged(self, dict(zip(self.parts, values, strict=True)))
-        else:
-            self._run_gathered(values)
+            return
+        # What CuPy copies from here on has to be in the order of the tensors' own stream.
+        first = next((value for value in values if not isinstance(value, np.ndarray)), None)
+        with nullcontext() if first is None else on_stream(library_of(first).stream(self.index)):
+            if any(isinstance(value, np.ndarray) for value in values):
+                run_staged(self, dict(zip(self.parts, values, strict=True)))
+            else:
+                self._run_gathered(values)
 
     def _enqueue(self, addresses: list[int], library: Library) -> None:
         if self._scratch:

@@ -6,7 +6,8 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from operator import or_
 from typing import Any
@@ -105,3 +106,24 @@ def on_device(index: int) -> Iterator[None]:
         yield
     finally:
         runtime.setDevice(before)
+
+
+def on_stream(pointer: int) -> AbstractContextManager[object]:
+    """Makes a stream of any library, by its pointer, CuPy's current one."""
+    from cupy.cuda import ExternalStream, Stream, get_current_stream
+
+    if get_current_stream().ptr == pointer:
+        return nullcontext()
+    adopt = getattr(Stream, "from_external", None)  # newer CuPy's way, which made the other one deprecated
+    found: AbstractContextManager[object] = adopt(_Foreign(pointer)) if adopt else ExternalStream(pointer)
+    return found
+
+
+@dataclass(frozen=True)
+class _Foreign:
+    """A stream as CUDA's stream protocol has it."""
+
+    pointer: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer

@@ -84,7 +84,7 @@ def read_problem(request: Request) -> Problem:
     shape = request.inputs[roles["x"]].shape
     axis = request.attrs.get("axis", -1) % len(shape)
     rows, hidden = math.prod(shape[:axis]), math.prod(shape[axis:])
-    skip_rows = request.inputs[roles["skip"]].size // hidden if "skip" in roles else rows
+    skip_rows = request.inputs[roles["skip"]].size // max(1, hidden) if "skip" in roles else rows
     shapes = {part: request.inputs[role].shape for part, role in roles.items() if role in request.inputs}
     scale = element_of(shapes["scale"], shape, axis) if "scale" in shapes else "column"
     shift = element_of(shapes["shift"], shape, axis) if "shift" in shapes else None

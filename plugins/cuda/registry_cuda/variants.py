@@ -51,7 +51,7 @@ def _block(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, .
 
 
 def _pieces(problem: Problem, rows: int, multiprocessors: int) -> int:
-    return min(kernels.segments_of(problem), max(1, SPLIT_BLOCKS * multiprocessors // rows))
+    return min(kernels.segments_of(problem), max(1, SPLIT_BLOCKS * multiprocessors // max(1, rows)))
 
 
 def _split(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:

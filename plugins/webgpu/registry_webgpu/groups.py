@@ -13,7 +13,8 @@ Entry = tuple[Any, int]
 
 
 class BindGroups:
-    """Keeps bind groups as long as every buffer they bind is there; they hold no buffer alive on our side.
+    """Keeps bind groups as long as their layout and every buffer they bind is there, none of which they hold
+    alive on our side.
 
     Belongs under the device's lock, but for the end of a buffer, which may come at any time.
     """
@@ -24,22 +25,22 @@ class BindGroups:
         self._watched: dict[int, tuple[weakref.ref[Any], set[tuple[int, ...]]]] = {}
 
     def get(self, layout: Any, entries: Sequence[Entry]) -> Any:
-        """The bind group of a layout that lives as long as this, and entries in its order."""
-        key = (id(layout), *[id(buffer) for buffer, _ in entries])
+        """The bind group of a layout and entries in its order."""
+        key = (id(layout), *[part for buffer, size in entries for part in (id(buffer), size)])
         group = self._groups.get(key)
         if group is None:
             if len(self._groups) >= MAX_GROUPS:
                 self._groups.clear()
                 self._watched.clear()
             group = self._groups[key] = self._make(layout, entries)
-            for buffer, _ in entries:
-                self._watch(buffer).add(key)
+            for item in (layout, *(buffer for buffer, _ in entries)):
+                self._watch(item).add(key)
         return group
 
-    def _watch(self, buffer: Any) -> set[tuple[int, ...]]:
-        identity = id(buffer)
+    def _watch(self, item: Any) -> set[tuple[int, ...]]:
+        identity = id(item)
         if identity not in self._watched:
-            gone = weakref.ref(buffer, lambda _: self._forget(identity))
+            gone = weakref.ref(item, lambda _: self._forget(identity))
             self._watched[identity] = (gone, set())
         return self._watched[identity][1]
 

@@ -154,16 +154,23 @@ class Kernel:
     def _record(
         self, device: Device, steps: tuple[_Step, ...], buffers: Mapping[str, Any], recorder: Recorder
     ) -> None:
+        sizes = self._sizes
+        # First of all what can fail: until something is recorded, a failure takes no other work with it.
+        groups = [
+            device.bind_group(
+                step.layout,
+                [(buffers[b], sizes[b]) if isinstance(b, str) else b for b in step.bindings],
+            )
+            for step in steps
+        ]
         if self._prepared.scratch:
             encoder = recorder.encoder(self._label)
             for item in self._prepared.scratch:
                 encoder.clear_buffer(buffers[f"scratch {item}"])
         run = recorder.compute(self._label)
-        sizes = self._sizes
-        for step in steps:
-            entries = [(buffers[b], sizes[b]) if isinstance(b, str) else b for b in step.bindings]
+        for step, group in zip(steps, groups, strict=True):
             run.set_pipeline(step.pipeline)
-            run.set_bind_group(0, device.bind_group(step.layout, entries))
+            run.set_bind_group(0, group)
             run.dispatch_workgroups(*step.grid)
 
     def _named(self, error: BackendError) -> BackendError:

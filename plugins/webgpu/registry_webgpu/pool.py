@@ -18,6 +18,7 @@ class Pool:
         self._free: OrderedDict[int, list[Any]] = OrderedDict()
         self._held = 0
         self._returned: deque[Any] = deque()
+        self._tidying = False
 
     def put(self, buffer: Any) -> None:
         """Takes back a buffer that only recorded work still uses: what is recorded later may have it."""
@@ -35,15 +36,22 @@ class Pool:
 
     def tidy(self) -> None:
         """Sorts in what has come back, and lets go of what is over the limit."""
-        while self._returned:
-            buffer = self._returned.popleft()
-            self._free.setdefault(buffer.size, []).append(buffer)
-            self._free.move_to_end(buffer.size)
-            self._held += buffer.size
-        while self._held > self._limit:
-            size, free = next(iter(self._free.items()))
-            if free:
-                free.pop()
-                self._held -= size
-            if not free:
-                del self._free[size]
+        if self._tidying:  # the garbage collector, which runs at any point below, gives back a buffer
+            return
+        self._tidying = True
+        try:
+            while self._returned:
+                buffer = self._returned.popleft()
+                size = buffer.size
+                self._free.setdefault(size, []).append(buffer)
+                self._free.move_to_end(size)
+                self._held += size
+            while self._held > self._limit:
+                size, free = next(iter(self._free.items()))
+                if free:
+                    self._held -= size
+                    free.pop()
+                else:
+                    del self._free[size]
+        finally:
+            self._tidying = False
