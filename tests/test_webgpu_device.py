@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import re
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,32 @@ def test_every_call_fits_eight_storage_buffers(shared: Registry) -> None:
     largest = max(FORMS[SLN], key=lambda form: len(form.outputs) + len(form.shapes(6, 8) or ()))
     passes = shared.render(SLN, **largest.pairs(6, 8, "float16"), profile=profile)
     assert [item.id for item in passes] == ["normalize", "statistics"]
+
+
+def test_threads_share_a_device(webgpu: Registry) -> None:
+    """Buffers that threads and the garbage collector give back are used again, and nothing gets mixed up."""
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        for turn in range(20):
+            hidden = int(draw.choice([8, 33, 64]))
+            x, scale = (draw.normal(size=shape).astype(np.float32) for shape in ((3, hidden), hidden))
+            want = webgpu.run("LayerNormalization", X=x, Scale=scale, backend="numpy")
+            there, by = webgpu.to_device(x, "webgpu"), webgpu.to_device(scale, "webgpu")
+            with webgpu.batch():
+                made = [webgpu.run("LayerNormalization", X=there, Scale=by) for _ in range(4)]
+                del made[1:3], there
+                made.append(webgpu.run("LayerNormalization", X=x, Scale=scale, backend="webgpu"))
+            if not all(np.allclose(np.asarray(each), want, atol=1e-5) for each in made):
+                wrong.append((seed, turn))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 # Numbers that only a device can get wrong
