@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .errors import ContractError, ManifestError, suggestion
+from .errors import BackendError, ContractError, ManifestError, suggestion
 
 if TYPE_CHECKING:
     from .hookspecs import Availability, Backend
@@ -263,6 +263,19 @@ class Catalog:
             raise ContractError(f"device is {device!r}; needed: a name such as 'name' or 'name:0'")
         name, _, part = device.partition(":")
         return self.known(name), part or None
+
+    def ready(self, device: str) -> tuple[Backend, dict[str, Any]]:
+        """The backend of a device that is there, and the options for it.
+
+        Raises:
+            ContractError: no such backend.
+            BackendError: it cannot run here; says why and what would help.
+        """
+        name = self.split_device(device)[0]
+        here = self.availability(name, device)
+        if not here.available:
+            raise BackendError(f"{here.condition}: {here.found}; needed: {here.needed}", backend=name)
+        return self.backend(name), self.options(name, device)
 
     def location(self, value: object) -> str | None:
         """The device a value lives on (``name:0``), or None when no backend owns it."""

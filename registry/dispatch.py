@@ -199,11 +199,10 @@ class Registry:
 
         Raises:
             ContractError: no array, no such backend, or one that works on host arrays.
-            BackendError: the device does not take it.
+            BackendError: the device is not there, with what would help, or does not take it.
         """
-        name = self.catalog.split_device(device)[0]
-        options = self.catalog.options(name, device)
-        return self.catalog.backend(name).place(self.host(array), options)
+        backend, options = self.catalog.ready(device)
+        return backend.place(self.host(array), options)
 
     def host(self, array: Any) -> arrays.NumpyArray:
         """Any array or device tensor as a NumPy array."""
@@ -216,12 +215,11 @@ class Registry:
 
     def empty(self, shape: Sequence[int], dtype: Any, device: str) -> Any:
         """A tensor of undefined contents on a backend's device. Raises as ``to_device``."""
-        name = self.catalog.split_device(device)[0]
+        backend, options = self.catalog.ready(device)
         if not isinstance(shape, Sequence):
             raise ContractError(f"shape is {shape!r}; needed: a sequence of dimensions")
         kind = arrays.describe((tuple(shape), arrays.dtype_name(dtype, "dtype")), "empty")
-        options = self.catalog.options(name, device)
-        return self.catalog.backend(name).empty(kind.shape, kind.dtype, options)
+        return backend.empty(kind.shape, kind.dtype, options)
 
     @contextmanager
     def batch(self) -> Iterator[None]:

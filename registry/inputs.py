@@ -44,6 +44,8 @@ def read_tensors(
             raise ContractError(f"{text!r}; needed: name=file.npy or name=2x8x768:f16")
         name, value = match["name"], match["value"]
         if name not in names:
+            if name in op.attribute_names or name in op.scalars:
+                raise ContractError(f"{op.id}: {name} is no tensor; it goes by --set {name}={match['value']}")
             known = ", ".join(spec.role for spec in op.inputs)
             raise ContractError(f"{op.id}: no input {name!r}{suggestion(name, list(names))}; inputs: {known}")
         role = names[name]

@@ -129,7 +129,7 @@ def _check_variant(catalog: Catalog, call: Call, names: tuple[str, ...]) -> None
     if call.variant not in known:
         raise ContractError(
             f"{call.op.id}: no variant {call.variant!r}{suggestion(str(call.variant), known)}; "
-            f"variants: {', '.join(known) or 'none'}",
+            f"variants on {', '.join(names)}: {', '.join(known) or 'none'}",
             op=call.op.id,
             argument="variant",
         )

@@ -58,14 +58,17 @@ def _with_sizes(call: Call, least: int) -> Call:
     """The call with odd numbers from ``least`` on in place of names; numbers that it holds are left out."""
     pairs = [value for value in (*call.tensors.values(), *call.out.values()) if is_pair(value)]
     dims = [dim for shape, _ in pairs for dim in shape]
-    names = list(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
+    names = list(dict.fromkeys(dim for dim in dims if isinstance(dim, str) and dim))
     taken = {dim for dim in dims if isinstance(dim, int)}
     free = (size for size in range(least, least + 2 * (len(names) + len(taken)) + 1, 2) if size not in taken)
     symbols = {name: Symbol(name, size) for name, size in zip(names, free, strict=False)}
 
     def named(values: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            role: (tuple(symbols[dim] if isinstance(dim, str) else dim for dim in value[0]), value[1])
+            role: (
+                tuple(symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in value[0]),
+                value[1],
+            )
             if is_pair(value)
             else value
             for role, value in values.items()

@@ -236,6 +236,7 @@ def test_infer_with_names(shared: Registry) -> None:
         ({"X": (("n", "h"), "float32"), "Scale": (("k",), "float32")}, r"shape \[k\] \(X has \[n, h\]\)"),
         ({"X": (("n", -1), "float32"), "Scale": ((1,), "float32")}, "integers of at least 0"),
         ({"X": (("n", [3]), "float32"), "Scale": ((1,), "float32")}, "integers of at least 0"),
+        ({"X": (("", 3), "float32"), "Scale": ((1,), "float32")}, "integers of at least 0"),
     ],
 )
 def test_infer_names_what_cannot_be(shared: Registry, pairs: dict[str, Any], message: str) -> None:

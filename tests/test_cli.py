@@ -671,3 +671,8 @@ def test_a_redirected_table_is_whole() -> None:
         "explain", "SkipLayerNormalization", "input=3x8", "skip=3x8", "gamma=8", "--backend", "numpy"
     )
     assert done.returncode == 0 and "\x1b" not in done.stdout and "every condition holds" in done.stdout
+
+
+def test_an_attribute_among_tensors_is_told_where_it_goes() -> None:
+    found = invoke("explain", "LayerNormalization", *LN_SHAPES, "axis=9", code=2)
+    assert "axis is no tensor; it goes by --set axis=9" in found.stdout + found.stderr

@@ -345,3 +345,9 @@ def test_only_drawing_needs_hypothesis(shared: Registry, monkeypatch: pytest.Mon
 def test_nothing_of_it_is_loaded_before_it_is_used(modules: str, absent: str) -> None:
     code = f"import sys, {modules}; assert {absent!r} not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("cases", [0, -1, "x", None])
+def test_no_case_is_no_success(cases: Any) -> None:
+    with pytest.raises(ContractError, match="at least 1"):
+        conformance.run(Registry(), "BiasAdd", cases=cases)

@@ -715,6 +715,9 @@ def test_without_the_library_the_rest_works(fresh: Registry, monkeypatch: pytest
     fresh.run(LN, **tensors)
     with pytest.raises(NoPlanError, match="pip install 'kernel-registry"):
         fresh.run(LN, **tensors, backend="webgpu")
+    for move in (lambda: fresh.to_device(tensors["X"], "webgpu"), lambda: fresh.empty((1,), "f4", "webgpu")):
+        with pytest.raises(BackendError, match="not found; needed: pip install 'kernel-registry"):
+            move()
     assert fresh.compare(LN, **tensors).ok
 
 

@@ -213,10 +213,11 @@ REFUSED: dict[str, tuple[str, str, int]] = {
     **{
         name: (f"\n{{% {name} x %}}", f"(no statement|unknown tag) '{name}'", 2)
         for name in (
-            *("autoescape", "block", "do", "extends", "from", "import", "include", "print"),
+            *("autoescape", "block", "do", "extends", "from", "import", "print"),
             *("raw", "with", "endraw", "trans", "debug", "nonsense"),
         )
     },
+    "a computed include": ("\n{% include x %}", "one path in quotes", 2),
     "plus": ("{%+ if t %}{% endif %}", "tag name expected", 1),
     "attributes": ("{{ shapes.__class__.__mro__ }}", "undefined", 1),
     "methods of methods": ("{{ shapes.keys.__self__ }}", "undefined", 1),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import RegistryError
+from ..errors import ContractError, RegistryError
 from .cases import Case, Tensor, read_case
 from .checks import Finding, Outcome, check
 from .replaying import replay
@@ -92,8 +92,10 @@ def run(
 
     Raises:
         RegistryError: hypothesis is not installed, or no legal request was found.
-        ContractError: no such op, backend or variant.
+        ContractError: no such op, backend or variant, or no case at all.
     """
+    if not isinstance(cases, int) or cases < 1:
+        raise ContractError(f"cases={cases!r}; needed: an integer of at least 1")
     _need_hypothesis()
     from .suite import run_suite
 

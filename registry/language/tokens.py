@@ -54,6 +54,8 @@ class _TemplateParser(ExpressionParser):
         if token.value in ("generation", "endgeneration"):
             next(self.stream)
             return []
+        if token.value == "include":  # those that can be are written out before this
+            self.fail('an include is one path in quotes and nothing else: {% include "file" %}')
         if token.value in _REFUSED:
             self.fail(f"there is no statement {token.value!r}; known statements: {', '.join(_KNOWN)}")
         return super().parse_statement()

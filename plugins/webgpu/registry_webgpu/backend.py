@@ -62,7 +62,10 @@ class WebGPUBackend(Backend):
         self._variable = os.environ.get(IMPLEMENTATION_VARIABLE, "").strip()
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """The implementation must be one of those there are."""
+        """The implementation must be one of those there are, the device a name or a device."""
+        wanted = options.get("device")
+        if not (wanted is None or isinstance(wanted, str) or hasattr(wanted, "create_shader_module")):
+            raise ContractError(f"options of webgpu: device is {wanted!r}; needed: a name or a WebGPU device")
         for origin, value in (
             ("options of webgpu: implementation", options.get("implementation", DEFAULT)),
             (IMPLEMENTATION_VARIABLE, self._variable or DEFAULT),
