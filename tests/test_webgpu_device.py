@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import re
 import shutil
@@ -337,6 +338,16 @@ def test_every_call_fits_eight_storage_buffers(shared: Registry) -> None:
     largest = max(FORMS[SLN], key=lambda form: len(form.outputs) + len(form.shapes(6, 8) or ()))
     passes = shared.render(SLN, **largest.pairs(6, 8, "float16"), profile=profile)
     assert [item.id for item in passes] == ["normalize", "statistics"]
+
+
+def test_the_garbage_collector_gives_back_whole_buffers(webgpu: Registry) -> None:
+    """A tensor dies in a cycle with its buffer: what goes back to the pool must not have died as well."""
+    for value in range(4):
+        tensor: Any = webgpu.to_device(np.full((3, 1237), value, np.float32), "webgpu")
+        assert (tensor.numpy() == value).all()
+        tensor.buffer.cycle = tensor.cycle = [tensor]
+        del tensor
+        gc.collect()
 
 
 def test_threads_share_a_device(webgpu: Registry) -> None:

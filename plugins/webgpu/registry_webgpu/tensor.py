@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,10 @@ class Tensor:
         self.dtype = dtype
         self.home = device
         self._buffer = buffer
+        # Not __del__: in a cycle of garbage the buffer would be finalised beside the tensor, and the pool
+        # would get what is left of it. This keeps it out of any cycle.
+        self._end = weakref.finalize(self, device.give_back, buffer)
+        self._end.atexit = False
 
     @property
     def device(self) -> str:
@@ -66,11 +71,8 @@ class Tensor:
 
     def release(self) -> None:
         """Lets go of the buffer now; work that was recorded before still runs."""
-        buffer, self._buffer = self._buffer, None
-        if buffer is not None:
-            self.home.give_back(buffer)
-
-    __del__ = release
+        self._buffer = None
+        self._end()
 
     def __repr__(self) -> str:
         return f"<{self.device} tensor {self.dtype} {list(self.shape)}>"
