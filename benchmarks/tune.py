@@ -3,9 +3,8 @@
     python benchmarks/tune.py --out tune.jsonl
     python benchmarks/tune.py --calls "layer norm" --hidden 1023 --dtypes float16
 
-For every call, size and dtype: threads of a row, rows of a block, whether loads and stores leave the cache
-first (cs), and whether the compiler may spend any number of registers on loads (eager); each candidate's
-fraction of the copy's bandwidth, the best ones first. The present choice is marked by a star.
+For every call, size and dtype: threads of a row and rows of a block; each candidate's fraction of the copy's
+bandwidth, the best ones first. The present choice is marked by a star.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
-from itertools import product
 from typing import Any
 
 from cases import CALLS, DTYPES, HIDDEN, TENSOR_BYTES, Case, cases
@@ -33,10 +31,7 @@ from registry_cuda.kernels import Layout
 from registry_cuda.problem import Problem, read_problem
 
 TUNED = ("skip layer norm, sum", "layer norm")
-HINTS = ((True, True), (False, True), (False, False))
-"""Streaming loads, streaming stores."""
-
-BLOCKS = (32, 128, 256)
+BLOCKS = (32, 64, 128, 256)
 """Threads of a block, where several rows share one."""
 
 MOST_HELD = 68
@@ -44,14 +39,12 @@ MOST_HELD = 68
 
 
 def layouts(problem: Problem) -> Iterator[Layout]:
-    """Candidates: from half to four times the threads of the present choice."""
+    """Candidates: from a quarter to four times the threads of the present choice."""
     chosen = kernels.layout_of(problem)
-    for lanes in sorted({chosen.lanes * 2**power // 2 for power in range(4)}):
-        if not kernels.WARP <= lanes <= kernels.MOST_THREADS or problem.hidden > MOST_HELD * lanes:
-            continue
-        rows = {1, *(block // lanes for block in BLOCKS if block >= lanes)}
-        for count, hints, eager in product(sorted(rows), HINTS, (False, True)):
-            yield Layout(lanes, count, *hints, eager)
+    for lanes in sorted({chosen.lanes * 2**power // 4 for power in range(5)}):
+        if 0 < lanes <= kernels.MOST_LANES and problem.hidden <= MOST_HELD * lanes:
+            rows = {max(1, block // lanes) for block in BLOCKS}
+            yield from (Layout(lanes, count) for count in sorted(rows) if lanes * count >= kernels.WARP)
 
 
 def main() -> None:
@@ -114,7 +107,6 @@ def _measure(case: Case, problem: Problem, layout: Layout, sets: Any, outs: Any)
     return {
         **{"call": case.name, "dtype": case.dtype, "rows": case.rows, "hidden": case.hidden},
         "layout": asdict(layout),
-        "template": kernels.rows_registers(problem, layout).template,
         "us": times and 1e6 * times.median,
         "reason": reason,
     }
@@ -122,10 +114,7 @@ def _measure(case: Case, problem: Problem, layout: Layout, sets: Any, outs: Any)
 
 def _line(row: dict[str, Any]) -> str:
     layout = row["layout"]
-    hints = " ".join("cs" if layout[name] else "--" for name in ("stream_loads", "stream_stores"))
-    hints += "  eager" if layout["eager"] else "  -----"
-    template = row["template"].partition(".")[0]
-    where = f"{layout['lanes']:5} lanes {layout['rows']:3} rows  {hints}  {template:9}"
+    where = f"{layout['lanes']:5} lanes {layout['rows']:3} rows"
     return f"{where} {row['us']:8.1f} us  {row['fraction']:.3f}" if row["us"] else f"{where} {row['reason']}"
 
 

@@ -282,7 +282,7 @@ def compiled_sources(reg: Registry, dtype: str) -> list[tuple[str, str]]:
                 (False, pairs, EVERYTHING),
                 (True, few, None),
             ):
-                if not aligned and hidden < kernels.ODD_FROM:
+                if not aligned and hidden < kernels.ACROSS_FROM:
                     continue  # the shortest rows change least
                 problem = read_problem(request_of(reg, SKIP, inputs=inputs, outputs=outputs))
                 source = VARIANTS[variant].kernel(problem).source(aligned)

@@ -22,12 +22,16 @@ WARP = 32
 BLOCK = 128
 """Threads of a block that holds several rows."""
 
-MOST_THREADS = 1024
-THREAD_BYTES = 128
-"""Bytes of a row, as stored, that a thread takes; of a short row a warp takes less."""
+ALONE_BYTES = 1024
+"""Bytes of a row that has a block to itself."""
 
-HELD = 64
-"""Elements of a row that a thread holds in registers at most, in blocks of up to 256 threads."""
+MOST_LANES = 512
+"""The most threads of a row in registers."""
+
+THREAD_BYTES: Mapping[str, int] = MappingProxyType(
+    {"float16": 64, "bfloat16": 64, "float32": 32, "float64": 64}
+)
+"""Bytes of a row, as stored, that a thread takes, at least; of a short row a warp takes less."""
 
 LONGEST: Mapping[str, int] = MappingProxyType(
     {"float16": 24576, "bfloat16": 24576, "float32": 24576, "float64": 12288}
@@ -35,11 +39,11 @@ LONGEST: Mapping[str, int] = MappingProxyType(
 """The longest row in registers: beside as many numbers that are on their way in, its threads' numbers fill a
 multiprocessor's registers."""
 
-ODD_FROM = 128
-"""The shortest row whose vectors are aligned in memory, when no full access divides it."""
+ACROSS_FROM = 128
+"""The shortest row that is read and written by full accesses, when none divides it."""
 
-ODD_LANES = 512
-"""The most threads of such a row: with more there are too few registers."""
+MOST_STAGED_BYTES = 40 * 1024
+"""The longest such row, for it goes through shared memory."""
 
 SEGMENT_THREADS = 512
 SEGMENT_BYTES = 64
@@ -95,8 +99,7 @@ def _row_constants(problem: Problem) -> dict[str, Any]:
         "skip": "skip" in parts,
         "skip_repeats": problem.skip_repeats,
         "bias": "bias" in parts,
-        "stream_loads": True,
-        "stream_stores": True,
+        "across": False,
         "centred": problem.centred,
         "scale": problem.scale,
         "shift": problem.shift,
@@ -106,44 +109,30 @@ def _row_constants(problem: Problem) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows in registers are laid out: threads of a row, rows of a block.
-
-    ``stream_loads`` and ``stream_stores``: what is read and written leaves the cache first. ``eager``: the
-    compiler may spend any number of registers on having loads under way, at the cost of blocks that run at
-    once.
-    """
+    """How rows in registers are laid out: threads of a row, rows of a block."""
 
     lanes: int
     rows: int
-    stream_loads: bool = True
-    stream_stores: bool = True
-    eager: bool = False
 
 
 def layout_of(problem: Problem) -> Layout:
     """A thread takes ``THREAD_BYTES`` of a row, a short row at most a warp, a block several short rows."""
     row_bytes = problem.hidden * problem.item_bytes
     vectors = problem.hidden // vector_of(problem.hidden, problem.dtype)
-    lanes = max(
-        min(WARP, _power_of_two(vectors)),
-        _power_of_two(-(-row_bytes // THREAD_BYTES)),
-        _power_of_two(-(-problem.hidden // HELD)),
-    )
-    return Layout(lanes, max(1, BLOCK // lanes))
+    wanted = _power_of_two(-(-row_bytes // THREAD_BYTES[problem.dtype]))
+    lanes = max(min(WARP, _power_of_two(vectors)), min(MOST_LANES, wanted))
+    return Layout(lanes, 1 if row_bytes >= ALONE_BYTES else max(1, BLOCK // lanes))
 
 
 def rows_registers(problem: Problem, layout: Layout) -> Kernel:
-    """Rows in registers. A row that begins at an alignment of its own has a template of its own."""
-    full = ACCESS_BYTES // problem.item_bytes
+    """Rows in registers. Where full accesses do not divide a row, they go across the ends of rows."""
     constants = {**_row_constants(problem), **asdict(layout)}
-    template = "rows.cu.jinja"
-    vectors = problem.hidden // constants["vector"]
-    long_enough = problem.hidden >= ODD_FROM and layout.lanes <= ODD_LANES
-    if constants["vector"] < full and long_enough and not problem.skip_repeats:
-        template = "odd_rows.cu.jinja"
-        vectors = -(-(problem.hidden + full - 1) // full)
-        constants["vector"] = full
-    return Kernel(template=template, constants={**constants, "items": -(-vectors // layout.lanes)})
+    full = ACCESS_BYTES // problem.item_bytes
+    row_bytes = problem.hidden * problem.item_bytes
+    if constants["vector"] < full and problem.hidden >= ACROSS_FROM and row_bytes <= MOST_STAGED_BYTES:
+        constants |= {"vector": full, "across": True}
+    items = -(-problem.hidden // (constants["vector"] * layout.lanes))
+    return Kernel(template="rows.cu.jinja", constants={**constants, "items": items})
 
 
 def rows_block(problem: Problem) -> Kernel:
@@ -187,8 +176,6 @@ def bias_add(problem: Problem) -> Kernel:
         "wide": problem.rows * problem.hidden >= 2**31,
         "threads": BIAS_THREADS,
         "items": BIAS_ITEMS,
-        "stream_loads": True,
-        "stream_stores": True,
     }
     return Kernel(template="bias_add.cu.jinja", constants=constants)
 
