@@ -34,6 +34,7 @@ TUNED = ("skip layer norm, sum", "layer norm")
 BLOCKS = (32, 64, 128, 256)
 """Threads of a block, where several rows share one."""
 
+MOST_LANES = 512
 MOST_HELD = 68
 """Elements of a row in a thread's registers."""
 
@@ -42,7 +43,7 @@ def layouts(problem: Problem) -> Iterator[Layout]:
     """Candidates: from a quarter to four times the threads of the present choice."""
     chosen = kernels.layout_of(problem)
     for lanes in sorted({chosen.lanes * 2**power // 4 for power in range(5)}):
-        if 0 < lanes <= kernels.MOST_LANES and problem.hidden <= MOST_HELD * lanes:
+        if 0 < lanes <= MOST_LANES and problem.hidden <= MOST_HELD * lanes:
             rows = {max(1, block // lanes) for block in BLOCKS}
             yield from (Layout(lanes, count) for count in sorted(rows) if lanes * count >= kernels.WARP)
 

@@ -213,7 +213,7 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch, reg: Registry) -> None:
 def test_render(reg: Registry) -> None:
     passes = reg.render(SKIP, **skip_pairs(1024, 768, "float16"), outputs=EVERYTHING, profile=H200)
     assert [(item.id, item.language, item.dispatch) for item in passes] == [
-        ("rows_registers", "cuda", (256, 1, 1))
+        ("rows_registers", "cuda", (1024, 1, 1))
     ]
     assert "constexpr Index H = 768;" in passes[0].source
     assert "constexpr bool WRITES_SUM = true;" in passes[0].source

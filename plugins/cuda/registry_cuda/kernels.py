@@ -19,19 +19,19 @@ ACCESS_BYTES = 16
 """The most that a thread loads or stores at once."""
 
 WARP = 32
-BLOCK = 128
-"""Threads of a block that holds several rows."""
+BLOCK = 64
+"""Threads of a block that holds several short rows."""
 
-ALONE_BYTES = 1024
-"""Bytes of a row that has a block to itself."""
+THREAD_BYTES = 32
+"""Bytes of a row, as stored, that a thread takes, at least."""
 
-MOST_LANES = 512
-"""The most threads of a row in registers."""
-
-THREAD_BYTES: Mapping[str, int] = MappingProxyType(
-    {"float16": 64, "bfloat16": 64, "float32": 32, "float64": 64}
+MOST_LANES: Mapping[str, int] = MappingProxyType(
+    {"float16": 256, "bfloat16": 256, "float32": 512, "float64": 512}
 )
-"""Bytes of a row, as stored, that a thread takes, at least; of a short row a warp takes less."""
+"""The most threads of a row that is read by full accesses, unless they would hold more than ``HELD``."""
+
+HELD = 64
+"""The most elements of a row that a thread holds."""
 
 LONGEST: Mapping[str, int] = MappingProxyType(
     {"float16": 24576, "bfloat16": 24576, "float32": 24576, "float64": 12288}
@@ -45,18 +45,18 @@ ACROSS_FROM = 128
 MOST_STAGED_BYTES = 40 * 1024
 """The longest such row, for it goes through shared memory."""
 
-SEGMENT_THREADS = 512
+SEGMENT_THREADS = 256
 SEGMENT_BYTES = 64
 """Bytes a thread holds of a segment, as computed with, and at most ``SEGMENT_ITEMS`` vectors. A segment is
 the piece of a long row that is measured at once."""
 
 SEGMENT_ITEMS = 8
 
-BLOCK_SEGMENTS = 512
+BLOCK_SEGMENTS = 1024
 """The most segments whose measures one block keeps in shared memory."""
 
 BIAS_THREADS = 256
-BIAS_ITEMS = 2
+BIAS_ITEMS = 1
 """Vectors of a thread in BiasAdd."""
 
 
@@ -86,8 +86,12 @@ def vector_of(hidden: int, dtype: str) -> int:
     return math.gcd(hidden, ACCESS_BYTES // ITEM_BYTES[dtype])
 
 
-def _power_of_two(least: int) -> int:
+def _power_up(least: int) -> int:
     return 1 << max(0, least - 1).bit_length()
+
+
+def _power_down(most: int) -> int:
+    return 1 << max(0, most.bit_length() - 1)
 
 
 def _row_constants(problem: Problem) -> dict[str, Any]:
@@ -116,12 +120,17 @@ class Layout:
 
 
 def layout_of(problem: Problem) -> Layout:
-    """A thread takes ``THREAD_BYTES`` of a row, a short row at most a warp, a block several short rows."""
+    """Two accesses a thread, or more for a row of many; a short row has a part of a warp, and company.
+
+    A short row that no full access divides is read by narrow ones: it has as much of a warp as it fills.
+    """
     row_bytes = problem.hidden * problem.item_bytes
-    vectors = problem.hidden // vector_of(problem.hidden, problem.dtype)
-    wanted = _power_of_two(-(-row_bytes // THREAD_BYTES[problem.dtype]))
-    lanes = max(min(WARP, _power_of_two(vectors)), min(MOST_LANES, wanted))
-    return Layout(lanes, 1 if row_bytes >= ALONE_BYTES else max(1, BLOCK // lanes))
+    lanes = min(MOST_LANES[problem.dtype], _power_down(row_bytes // THREAD_BYTES))
+    lanes = max(lanes, _power_up(-(-problem.hidden // HELD)))
+    vector = vector_of(problem.hidden, problem.dtype)
+    if vector < ACCESS_BYTES // problem.item_bytes and problem.hidden < ACROSS_FROM:
+        lanes = min(WARP, _power_up(problem.hidden // vector))
+    return Layout(lanes, max(1, BLOCK // lanes) if lanes < WARP else 1)
 
 
 def rows_registers(problem: Problem, layout: Layout) -> Kernel:

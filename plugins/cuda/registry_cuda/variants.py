@@ -14,7 +14,7 @@ from . import kernels
 from .kernels import Kernel, Launch, Layout
 from .problem import Problem, read_problem
 
-SPLIT_BLOCKS = 4
+SPLIT_BLOCKS = 16
 """Blocks of a row that is split, for each multiprocessor, at most."""
 
 
