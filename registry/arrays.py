@@ -138,6 +138,8 @@ def check_out(name: str, value: object, inputs: Mapping[str, NumpyArray]) -> Num
 
 def _overlaps_itself(array: NumpyArray) -> bool:
     """Whether two elements may share memory: a dimension steps less far than all smaller ones reach."""
+    if array.flags.c_contiguous:
+        return False
     reach = array.dtype.itemsize
     steps = sorted((abs(s), d) for s, d in zip(array.strides, array.shape, strict=True) if d > 1)
     for step, dim in steps:

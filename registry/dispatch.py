@@ -12,8 +12,9 @@ from . import arrays
 from .call import Call, parse_call
 from .catalog import KEEP, Catalog, Status
 from .errors import ContractError
-from .memo import Keys, Memo, make_route
+from .memo import Memo, make_route
 from .plan import Plan
+from .readers import Readers
 
 if TYPE_CHECKING:
     from .comparison import Report
@@ -35,8 +36,8 @@ class Registry:
 
     def __init__(self, plugins: Iterable[object] = (), *, entry_points: bool = True):
         self.catalog = Catalog(plugins, entry_points)
-        self._keys = Keys(self.catalog)
-        self._memo = Memo()
+        self._readers = Readers(self.catalog)
+        self._memo = Memo(self._readers)
         self._here = threading.local()
 
     # What there is
@@ -97,19 +98,16 @@ class Registry:
             NoPlanError: no candidate accepts the request; the message has every reason.
             BackendError: a backend failed while running, or the variant that was named while preparing.
         """
-        try:
-            key = self._keys.of(op, tensors, named)
-            route = self._memo.get(key)
-        except (ContractError, TypeError, RecursionError):
-            key = route = None  # rare or wrong: read in full below, which names what is wrong
+        memo, values = self._memo, (*tensors, *named.values())
+        key, route = memo.find(op, tensors, named, values)
         if route is not None:
-            return route.run(tensors, named)
-        generation = self._memo.generation
+            return route.run(values)
+        generation = memo.generation
         call = parse_call(self.op(op), tensors, named)
         plan, lasting = self._plan(call)
         if key is not None and lasting:
-            self._memo.put(key, make_route(plan, tensors, named), generation)
-        return plan.execute(call.tensors, call.out)
+            memo.put(key, make_route(plan, tensors, named), generation)
+        return plan.execute([call.tensors[role] for role in plan.roles], call.out)
 
     def prepare(self, op: str | Op, /, *tensors: Any, **named: Any) -> Plan:
         """A plan for calls like this one, to be called again and again. Arguments and errors as ``run``."""
@@ -253,8 +251,8 @@ class Registry:
     def refresh(self) -> None:
         """Reads environment variables, plugins and devices anew; forgets all plans."""
         self.catalog.refresh()
-        self._keys = Keys(self.catalog)
-        self._memo.clear()
+        self._readers = Readers(self.catalog)
+        self._memo = Memo(self._readers)
 
     def _render(
         self, op: str | Op, tensors: tuple[Any, ...], named: dict[str, Any]
@@ -278,7 +276,7 @@ class Registry:
     def _plan(self, call: Call) -> tuple[Plan, bool]:
         from .planning import make_plan
 
-        return make_plan(self.catalog, call, self._keys, self._remember)
+        return make_plan(self.catalog, call, self._readers, self._remember)
 
     def _remember(self, plan: Plan) -> None:
         self._here.plan = plan

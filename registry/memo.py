@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import call, itemgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from . import arrays
 from .call import OPTIONS
-from .catalog import Catalog
+from .errors import ContractError
+from .readers import Reader, Readers
 
 if TYPE_CHECKING:
     from .op import Op
@@ -20,173 +19,139 @@ if TYPE_CHECKING:
 
 SIZE = 1024
 
-Reader = Callable[[Any], Hashable]
-"""Tells what of an argument decides the plan, beside its type."""
+Values = tuple[Any, ...]
+"""The arguments of a call: those by position, then those by name."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """How the arguments of a call of a known kind go to a plan.
+
+    ``inputs`` gives the tensors in the plan's order, ``ready`` says whether the backend takes them as they
+    are; ``out``, where any is given, gives the outputs by role.
+    """
+
+    plan: Plan
+    inputs: Callable[[Values], Sequence[Any]]
+    ready: bool
+    out: Callable[[Values], Mapping[str, Any]] | None
+
+    def run(self, values: Values) -> Any:
+        """Runs the plan with the arguments of a call."""
+        if self.out is None:
+            return self.plan.execute(self.inputs(values), ready=self.ready)
+        return self.plan.execute(self.inputs(values), self.out(values), ready=self.ready, known=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """The calls of an op with arguments of the same types and names, each read by the same readers."""
+
+    name: Hashable
+    readers: tuple[Reader, ...]
+    routes: dict[Hashable, Route] = field(default_factory=dict)
+
+
+Key = tuple[Form, Hashable]
 
 
 class Memo:
-    """Routes by the key of a call; the least recently used goes first. Thread-safe.
+    """Routes by the kind of a call; the oldest goes first. Thread-safe.
 
     ``generation`` counts how often it was cleared: a plan that was being made meanwhile is not kept.
     """
 
-    def __init__(self, size: int = SIZE) -> None:
+    def __init__(self, readers: Readers, size: int = SIZE) -> None:
         self.generation = 0
+        self._readers = readers
         self._size = size
         self._lock = threading.Lock()
-        self._routes: OrderedDict[Hashable, Route] = OrderedDict()
+        self._forms: dict[Hashable, Form] = {}
+        self._kept: deque[Key] = deque()
 
-    def get(self, key: Hashable) -> Route | None:
-        """The route for a key."""
-        with self._lock:
-            route = self._routes.get(key)
-            if route is not None:
-                self._routes.move_to_end(key)
-            return route
+    def find(
+        self, op: Hashable, tensors: Values, named: Mapping[str, Any], values: Values
+    ) -> tuple[Key | None, Route | None]:
+        """The key of a call, and its route when it is of a known kind. No key: it is rare or wrong, and has
+        to be read in full, which names what is wrong. ``values`` are all its arguments."""
+        name = (op, len(tensors), *named, *map(type, values))
+        try:
+            form = self._forms.get(name)
+            if form is None:
+                form = Form(name, tuple(map(self._readers.of, map(type, values))))
+            kinds = tuple(map(call, form.readers, values))
+            return (form, kinds), form.routes.get(kinds)
+        except (ContractError, TypeError, RecursionError):
+            return None, None
 
-    def put(self, key: Hashable, route: Route, generation: int) -> None:
+    def put(self, key: Key, route: Route, generation: int) -> None:
         """Keeps a route that was begun in that generation."""
+        form, kinds = key
         with self._lock:
-            if generation == self.generation:
-                self._routes[key] = route
-                if len(self._routes) > self._size:
-                    self._routes.popitem(last=False)
+            if generation != self.generation:
+                return
+            form = self._forms.setdefault(form.name, form)
+            if kinds not in form.routes:
+                self._kept.append((form, kinds))
+            form.routes[kinds] = route
+            if len(self._kept) > self._size:
+                oldest, kinds = self._kept.popleft()
+                del oldest.routes[kinds]
+                if not oldest.routes:
+                    del self._forms[oldest.name]
 
     def clear(self) -> None:
         """Forgets all routes."""
         with self._lock:
             self.generation += 1
-            self._routes.clear()
+            self._forms.clear()
+            self._kept.clear()
 
 
-@dataclass(frozen=True)
-class Route:
-    """Where the tensors of a call of a known kind are, and the plan they go to.
-
-    ``positional`` has the role of each argument by position, None for an absent tensor; ``named``, ``mapped``
-    and ``out`` pair keywords, keys of ``inputs`` and keys or places of ``out`` with roles.
-    """
-
-    plan: Plan
-    positional: tuple[str | None, ...]
-    named: tuple[tuple[str, str], ...]
-    mapped: tuple[tuple[str, str], ...]
-    out: tuple[tuple[Any, str], ...]
-
-    def run(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Runs the plan with the tensors of a call."""
-        inputs = {role: value for role, value in zip(self.positional, tensors, strict=True) if role}
-        for name, role in self.named:
-            inputs[role] = named[name]
-        if self.mapped:
-            given = named["inputs"]
-            for name, role in self.mapped:
-                inputs[role] = given[name]
-        if not self.out:
-            return self.plan.execute(inputs, {})
-        places = named["out"]
-        out = {role: places if place is None else places[place] for place, role in self.out}
-        return self.plan.execute(inputs, out, known=True)
-
-
-def make_route(plan: Plan, tensors: Sequence[Any], named: Mapping[str, Any]) -> Route:
+def make_route(plan: Plan, tensors: Values, named: Mapping[str, Any]) -> Route:
     """The route of a call that has been read, and found right, for the plan made of it."""
-    op, asked = plan.request.op, plan.request.asked
+    op = plan.request.op
     roles = op.input_names
-    given = named.get("inputs") or {}
-    out = named.get("out")
+    names = list(named)
+    # Where each tensor is: the place of an argument, and within that, if it is a mapping, the key.
+    found: dict[str, tuple[int, str | None]] = {}
+    for place, (spec, value) in enumerate(zip(op.inputs, tensors, strict=False)):
+        if value is not None:
+            found[spec.role] = (place, None)
+    for name in _tensor_names(op, named):
+        if named[name] is not None:
+            found[roles[name]] = (len(tensors) + names.index(name), None)
+    for name, value in (named.get("inputs") or {}).items():
+        if value is not None:
+            found[roles[name]] = (len(tensors) + names.index("inputs"), name)
+    inputs = _picker([found[role] for role in plan.roles])
+    ready = plan.is_ready(inputs((*tensors, *named.values())))
+    return Route(plan, inputs, ready, _out_picker(plan, len(tensors), names, named.get("out")))
+
+
+def _picker(places: Sequence[tuple[int, str | None]]) -> Callable[[Values], Sequence[Any]]:
+    if len(places) > 1 and all(key is None for _, key in places):
+        return itemgetter(*(place for place, _ in places))
+    return lambda values: [values[place] if key is None else values[place][key] for place, key in places]
+
+
+def _out_picker(
+    plan: Plan, count: int, names: list[str], out: Any
+) -> Callable[[Values], Mapping[str, Any]] | None:
     if out is None:
-        places: list[tuple[Any, str]] = []
-    elif isinstance(out, Mapping):
-        places = [(name, op.output_names[name]) for name, value in out.items() if value is not None]
+        return None
+    op, asked = plan.request.op, plan.request.asked
+    place = count + names.index("out")
+    if isinstance(out, Mapping):
+        pairs: list[tuple[Any, str]] = [
+            (name, op.output_names[name]) for name, value in out.items() if value is not None
+        ]
     elif isinstance(out, list | tuple):
-        places = list(enumerate(asked))
+        pairs = list(enumerate(asked))
     else:
-        places = [(None, asked[0])]
-    return Route(
-        plan,
-        tuple(s.role if v is not None else None for s, v in zip(op.inputs, tensors, strict=False)),
-        tuple((n, roles[n]) for n in _tensor_names(op, named) if named[n] is not None),
-        tuple((name, roles[name]) for name, value in given.items() if value is not None),
-        tuple(places),
-    )
+        return lambda values: {asked[0]: values[place]}
+    return lambda values: {role: values[place][key] for key, role in pairs}
 
 
 def _tensor_names(op: Op, named: Mapping[str, Any]) -> Iterator[str]:
     return (name for name in named if name in op.input_names and name not in OPTIONS)
-
-
-class Keys:
-    """Makes the key of a call: for each argument its type, and what its reader says. Thread-safe."""
-
-    def __init__(self, catalog: Catalog):
-        self._catalog = catalog
-        self._readers: dict[type, Reader] = {
-            np.ndarray: _read_array,
-            **dict.fromkeys((str, bool, int, float, type(None)), _read_scalar),
-            **dict.fromkeys((tuple, list), self._read_sequence),
-        }
-
-    def of(self, op: Hashable, tensors: Sequence[Any], named: Mapping[str, Any]) -> Hashable:
-        """The key of a call.
-
-        Raises:
-            ContractError, TypeError: an argument is none of what a call takes, or cannot be told apart
-                cheaply.
-        """
-        key: list[Any] = [op]
-        readers = self._readers
-        for value in tensors:
-            kind = type(value)
-            key += (kind, (readers.get(kind) or self._find(kind))(value))
-        for name, value in named.items():
-            kind = type(value)
-            key += (name, kind, (readers.get(kind) or self._find(kind))(value))
-        return tuple(key)
-
-    def _find(self, kind: type) -> Reader:
-        """The reader of a type that was not met before, from the backend that has one."""
-        backends = self._catalog.plugins.backends.values()
-        found = next((reader for each in backends if (reader := each.reader(kind)) is not None), None)
-        if found is None and kind.__module__.partition(".")[0] == "torch":
-            found = _read_torch
-        reader = self._readers[kind] = found or self._read_other
-        return reader
-
-    def _read_other(self, value: Any) -> Hashable:
-        if isinstance(value, np.generic | np.ndarray) and not value.dtype.hasobject and not value.shape:
-            return (value.dtype, value.tobytes())
-        if isinstance(value, tuple | list):
-            return self._read_sequence(value)
-        if isinstance(value, Mapping):
-            return self.of(None, (), value)
-        return self._read_array(value)
-
-    def _read_sequence(self, value: Any) -> Hashable:
-        if type(value) is tuple and all(type(item) is str for item in value):
-            return value
-        return self._read_array(value) if arrays.is_pair(value) else self.of(None, value, {})
-
-    def _read_array(self, value: Any) -> Hashable:
-        kind = arrays.describe(value, "argument", self._catalog.location)
-        if not kind.shape:
-            raise TypeError("the value of a scalar of another library is not read for a key")
-        return kind
-
-
-def _read_array(value: Any) -> Hashable:
-    if value.ndim:
-        return (value.dtype, value.shape)
-    if value.dtype.hasobject:
-        raise TypeError("an object array is not read for a key")
-    return (value.dtype, value.tobytes())  # it may be an attribute as well as a tensor, so the value counts
-
-
-def _read_torch(value: Any) -> Hashable:
-    if not value.shape:
-        raise TypeError("the value of a scalar of another library is not read for a key")
-    return (value.dtype, value.shape, value.device, value.requires_grad, value.layout)
-
-
-def _read_scalar(value: Any) -> Hashable:
-    return value  # type: ignore[no-any-return]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import keyword
 from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,11 @@ from .decide import Decision
 from .dtypes import numpy_dtype
 from .errors import BackendError, ContractError, RegistryError, as_backend_error
 from .hookspecs import Backend, Executable
-from .memo import Keys, Memo, make_route
+from .memo import Memo, make_route
+from .readers import Readers
 from .request import Request, plain_value
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -38,7 +42,7 @@ class Plan:
     executable: Executable | None
     single: bool
     catalog: Catalog
-    keys: Keys
+    readers: Readers
     finished: Callable[[Plan], None]
 
     @property
@@ -61,23 +65,25 @@ class Plan:
             ContractError: other shapes, dtypes, kinds or devices than the plan was made for, or an option
                 that was settled when it was made.
         """
-        try:
-            key = self.keys.of(None, tensors, named)
-            route = self._routes.get(key)
-        except (ContractError, TypeError, RecursionError):
-            key = route = None  # rare or wrong: read in full below, which names what is wrong
+        values = (*tensors, *named.values())
+        key, route = self._routes.find(None, tensors, named, values)
         if route is not None:
-            return route.run(tensors, named)
+            return route.run(values)
         call = self._read(tensors, named)
-        results = self.execute(call.tensors, call.out)
+        results = self.execute([call.tensors[role] for role in self.roles], call.out)
         if key is not None:
             self._routes.put(key, make_route(self, tensors, named), 0)
         return results
 
     @cached_property
+    def roles(self) -> tuple[str, ...]:
+        """The roles of the inputs, in manifest order."""
+        return tuple(spec.role for spec in self.request.op.inputs if spec.role in self.types)
+
+    @cached_property
     def _routes(self) -> Memo:
         """The ways in which the plan has been called."""
-        return Memo(16)
+        return Memo(self.readers, 16)
 
     def _read(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> Call:
         """The call, checked to be what the plan was made for."""
@@ -107,21 +113,33 @@ class Plan:
                 )
         return call
 
-    def execute(self, tensors: Mapping[str, Any], out: Mapping[str, Any], known: bool = False) -> Any:
-        """Runs with tensors by role that are known to be of the plan's types; ``out`` is checked here.
+    def execute(
+        self,
+        tensors: Sequence[Any],
+        out: Mapping[str, Any] = NOTHING,
+        *,
+        ready: bool = False,
+        known: bool = False,
+    ) -> Any:
+        """Runs with tensors in the order of ``roles``, known to be of the plan's types; ``out`` is checked.
 
-        ``known``: it has been checked for arrays of the same kinds, and may only lie elsewhere.
+        ``ready``: the tensors are such as ``is_ready`` is true for. ``known``: ``out`` has been checked for
+        arrays of the same kinds, and may only lie elsewhere.
         """
-        inputs = {
-            role: convert(tensors[role]) if convert else tensors[role] for role, convert in self._inputs
-        }
-        first = tensors[self._inputs[0][0]] if self._inputs else None
-        outputs = {
-            role: allocate(first) if out.get(role) is None else self._given(role, out[role], inputs, known)
-            for role, allocate in self._outputs
-        }
-        if len(out) > 1:
+        first = tensors[0] if tensors else None
+        if not ready:
+            tensors = [convert(value) for convert, value in zip(self._converters, tensors, strict=True)]
+        inputs = dict(zip(self.roles, tensors, strict=False))
+        if out:
+            outputs = {
+                role: allocate(first)
+                if out.get(role) is None
+                else self._given(role, out[role], inputs, known)
+                for role, allocate in self._outputs
+            }
             self._check_distinct({role: outputs[role] for role in out})
+        else:
+            outputs = {role: allocate(first) for role, allocate in self._outputs}
         if self.executable is not None:
             try:
                 self.executable(inputs, outputs)
@@ -131,37 +149,50 @@ class Plan:
                 names = {"op": self.request.op.id, "backend": self.backend, "variant": self.variant}
                 raise as_backend_error(error, **names) from error
         self.finished(self)
+        results: Iterable[Any] = outputs.values()
         deliver = self._deliver
-        results = [
-            out[role] if out.get(role) is not None else deliver(value, first) if deliver else value
-            for role, value in outputs.items()
-        ]
-        return results[0] if self.single else _result_type(self.request.asked)(*results)
+        if out or deliver:
+            results = [
+                out[role] if out.get(role) is not None else deliver(value, first) if deliver else value
+                for role, value in outputs.items()
+            ]
+        return self._collect(results)
+
+    def is_ready(self, tensors: Sequence[Any]) -> bool:
+        """Whether the backend takes tensors of these very kinds as they are."""
+        return all(
+            convert is _as_it_is or (type(value) is np.ndarray and value.dtype.isnative)
+            for convert, value in zip(self._converters, tensors, strict=True)
+        )
 
     @cached_property
-    def _inputs(self) -> tuple[tuple[str, Callable[[Any], Any] | None], ...]:
-        """Every input in manifest order, and what makes it one that the backend takes."""
+    def _converters(self) -> tuple[Callable[[Any], Any], ...]:
+        """What makes each input one that the backend takes."""
 
-        def converter(role: str) -> Callable[[Any], Any] | None:
+        def converter(role: str) -> Callable[[Any], Any]:
             device = self.types[role].device
             if device is None:
                 return partial(arrays.to_host, name=role)
-            return None if self._at_home(device) else self.catalog.at(device).host
+            return _as_it_is if self._at_home(device) else self.catalog.at(device).host
 
-        roles = (spec.role for spec in self.request.op.inputs if spec.role in self.types)
-        return tuple((role, converter(role)) for role in roles)
+        return tuple(map(converter, self.roles))
 
     @cached_property
     def _outputs(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
         """Every output asked for, and what allocates it beside the first input."""
         return tuple((role, self._allocator(role)) for role in self.request.asked)
 
+    @cached_property
+    def _collect(self) -> Callable[[Iterable[Any]], Any]:
+        """What makes the results one: the only one itself, or a named tuple."""
+        return _only if self.single else _result_type(self.request.asked)._make
+
     def _at_home(self, device: str) -> bool:
         """Whether a device is of the plan's backend; by name, for a refresh makes new backend objects."""
         return device.partition(":")[0] == self.target.name
 
     def _first_device(self) -> str | None:
-        return self.types[self._inputs[0][0]].device if self._inputs else None
+        return self.types[self.roles[0]].device if self.roles else None
 
     def _allocator(self, role: str) -> Callable[[Any], Any]:
         shape, dtype = self.request.outputs[role].shape, self.request.outputs[role].dtype
@@ -229,7 +260,7 @@ class Plan:
         """What makes a fresh result one of the kind of the first tensor, on its device."""
         device = self._first_device()
         if device is None:
-            kind = self.types[self._inputs[0][0]].kind if self._inputs else "numpy"
+            kind = self.types[self.roles[0]].kind if self.roles else "numpy"
             return None if kind == "numpy" else arrays.like
         if self._at_home(device):
             return None
@@ -241,6 +272,15 @@ class Plan:
 def _text(kind: ArrayType) -> str:
     where = f" on {kind.device}" if kind.device else ""
     return f"{kind.kind} {kind.dtype} {arrays.shapes_text(kind.shape)}{where}"
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _only(results: Iterable[Any]) -> Any:
+    (result,) = results
+    return result
 
 
 @cache

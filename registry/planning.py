@@ -10,8 +10,8 @@ from .call import Call, wrong
 from .catalog import Catalog
 from .decide import Policy
 from .errors import BackendError, ContractError, NoPlanError, RegistryWarning, as_backend_error, shorten
-from .memo import Keys
 from .plan import Plan
+from .readers import Readers
 from .request import Request, bind
 from .selection import choose, place_of
 
@@ -34,7 +34,7 @@ def bind_call(catalog: Catalog, call: Call) -> Request:
 
 
 def make_plan(
-    catalog: Catalog, call: Call, keys: Keys, finished: Callable[[Plan], None]
+    catalog: Catalog, call: Call, readers: Readers, finished: Callable[[Plan], None]
 ) -> tuple[Plan, bool]:
     """A plan for a call, and whether it may be remembered: not when a lost device stood in the way.
 
@@ -79,7 +79,7 @@ def make_plan(
             executable=executable,
             single=call.single,
             catalog=catalog,
-            keys=keys,
+            readers=readers,
             finished=finished,
         )
         return plan, cause is None or not cause.lost

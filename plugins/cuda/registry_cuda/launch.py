@@ -69,7 +69,8 @@ class Launches:
         self._launch = driver.launchKernel
         self._load = load
         self._unaligned = unaligned
-        self._aligned_functions = load(True)
+        self._functions: list[Any] = []
+        self._aligned_launches = self._pointers(True)
         argument = whole_layout(parts, wide)
         self._memory = ctypes.create_string_buffer(argument.pack(*[0] * len(parts), 0, *constants))
         self._address = (ctypes.c_void_p * 1)(ctypes.addressof(self._memory))
@@ -78,18 +79,24 @@ class Launches:
         self._lock = threading.Lock()
 
     @cached_property
-    def _other_functions(self) -> Sequence[tuple[Any, int, int]]:
-        return self._load(False)
+    def _unaligned_launches(self) -> Sequence[tuple[int, int, int]]:
+        return self._pointers(False)
+
+    def _pointers(self, aligned: bool) -> Sequence[tuple[int, int, int]]:
+        """Each launch's function as the driver knows it, blocks and threads of a block."""
+        found = self._load(aligned)
+        self._functions += [function for function, _, _ in found]  # which keep their modules loaded
+        return [(function.ptr, grid, threads) for function, grid, threads in found]
 
     def __call__(self, addresses: Sequence[int], first_row: int, stream: int) -> None:
         """Enqueues on a stream of the current device. The first row has that number in the whole call."""
-        aligned = not reduce(or_, addresses) & self._unaligned
-        functions = self._aligned_functions if aligned else self._other_functions
+        unaligned = reduce(or_, addresses) & self._unaligned
+        launches = self._unaligned_launches if unaligned else self._aligned_launches
         launch, parameters = self._launch, self._parameters
         with self._lock:  # the driver copies the argument during the launch
             self._pack(self._memory, 0, *addresses, first_row)
-            for function, grid, threads in functions:
-                launch(function.ptr, grid, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
+            for function, grid, threads in launches:
+                launch(function, grid, 1, 1, threads, 1, 1, 0, stream, parameters, 0)
 
 
 @contextmanager
