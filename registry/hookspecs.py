@@ -233,6 +233,14 @@ class Backend:
         owns several kinds."""
         return self.empty(shape, dtype, options)
 
+    def deliver(self, array: np.ndarray[Any, Any], tensor: Any, options: Mapping[str, Any]) -> Any:
+        """Copies a host array to the device of a tensor, as its kind where a backend owns several kinds."""
+        return self.place(array, options)
+
+    def remarks(self, tensors: Mapping[str, Any]) -> Iterable[str]:
+        """What a run does with these tensors of the backend beside computing, such as a copy: a line each."""
+        return ()
+
     def overlaps(self, one: Any, other: Any) -> bool:
         """Whether two of this backend's tensors may share memory."""
         return one is other

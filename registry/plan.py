@@ -265,8 +265,8 @@ class Plan:
         if self._at_home(device):
             return None
         owner = self.catalog.at(device)
-        place, options = owner.place, self.catalog.options(owner.name, device)
-        return lambda result, first: place(result, options)
+        deliver, options = owner.deliver, self.catalog.options(owner.name, device)
+        return lambda result, first: deliver(result, first, options)
 
 
 def _text(kind: ArrayType) -> str:

@@ -36,6 +36,12 @@ def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> De
     device = next(iter(request.devices.values()), None)
     if device and decision.backend != device.partition(":")[0]:
         notes.append(f"moves {', '.join(request.devices)} from {device} through the host and the result back")
+    elif device and call.profile is None:
+        own = {role: call.tensors[role] for role in request.devices}
+        try:
+            notes.extend(catalog.backend(decision.backend).remarks(own))
+        except Exception as error:  # what a stranger cannot say must not stop a run
+            notes.append(f"{decision.backend} says nothing of its tensors: {error}")
     notes.append(availability(catalog, decision.backend, call, request).note)
     return replace(decision, notes=tuple(filter(None, notes)))
 

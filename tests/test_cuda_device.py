@@ -220,6 +220,40 @@ def test_torch_stream(cuda: Registry, torch: Any) -> None:
     assert total.item() == pytest.approx(want * x.numel(), rel=1e-5)
 
 
+def test_gapped_tensors_on_a_side_stream(cuda: Registry, torch: Any) -> None:
+    """The copy that makes a tensor dense waits for what the side stream does before, like the kernel."""
+    stream = torch.cuda.Stream()
+    wide = torch.zeros(512, 2 * 4096, device="cuda")
+    scale = torch.ones(4096, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        slow = torch.rand(4096, 4096, device="cuda")
+        for _ in range(30):
+            slow = slow @ slow / 4096
+        wide[:, ::2] = torch.arange(4096, device="cuda") + slow.sum() * 0
+        got = cuda.run("RMSNormalization", X=wide[:, ::2], scale=scale)
+        doubled = got * 2
+    stream.synchronize()
+    row = np.arange(4096, dtype=np.float64)
+    want = 2 * row / np.sqrt(np.square(row).mean() + 1e-5)
+    np.testing.assert_allclose(doubled.cpu().numpy(), np.tile(want, (512, 1)), rtol=1e-6)
+
+
+def test_a_copy_is_explained(cuda: Registry, cupy: Any) -> None:
+    x, scale = cupy.ones((4, 16), np.float32)[:, ::2], cupy.ones(8, np.float32)
+    notes = cuda.explain("RMSNormalization", X=x, scale=scale).notes
+    assert notes == ("copies X on the device first, to be dense",)
+    assert cuda.explain("RMSNormalization", X=x.copy(), scale=scale).notes == ()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_results_of_another_backend_come_back_as_the_first_tensor(torch: Any, dtype: str) -> None:
+    x = torch.ones(2, 8, device="cuda", dtype=getattr(torch, dtype))
+    got = Registry().run("RMSNormalization", X=x, scale=x[0], backend="numpy")
+    assert type(got) is torch.Tensor and got.device == x.device and got.dtype == x.dtype
+    assert got.eq(1).all()
+
+
 def test_cupy_stream(cuda: Registry, cupy: Any) -> None:
     want = cupy.asnumpy(
         cuda.run("BiasAdd", X=cupy.ones((1, 64, 1024)), bias=cupy.ones(1024), skip=cupy.ones((1, 64, 1024)))

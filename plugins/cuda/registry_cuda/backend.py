@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,9 +102,7 @@ class CudaBackend(Backend):
     def place(self, array: np.ndarray[Any, Any], options: Mapping[str, Any]) -> Any:
         """Copies a host array to the device: a CuPy array, or for bfloat16 a `Tensor`."""
         made = self.empty(array.shape, array.dtype.name, options)
-        target = as_cupy(made)
-        with on_device(target.device.id):
-            target.set(np.ascontiguousarray(array).view(target.dtype))
+        _fill(made, array)
         return made
 
     def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
@@ -115,6 +113,17 @@ class CudaBackend(Backend):
         """A tensor of undefined contents, of the kind and on the device of another one."""
         return libraries.library_of(tensor).beside(tensor, shape, dtype)
 
+    def deliver(self, array: np.ndarray[Any, Any], tensor: Any, options: Mapping[str, Any]) -> Any:
+        """Copies a host array to the device of a tensor, as its kind."""
+        made = libraries.library_of(tensor).beside(tensor, array.shape, array.dtype.name)
+        _fill(made, array)
+        return made
+
+    def remarks(self, tensors: Mapping[str, Any]) -> Iterable[str]:
+        """Which tensors are copied, for the kernels read dense ones."""
+        gaps = [role for role, tensor in tensors.items() if not as_cupy(tensor).flags.c_contiguous]
+        return [f"copies {', '.join(gaps)} on the device first, to be dense"] if gaps else []
+
     def host(self, tensor: Any) -> np.ndarray[Any, Any]:
         """Copies a device tensor to the host."""
         return to_host(tensor)
@@ -122,6 +131,12 @@ class CudaBackend(Backend):
     def overlaps(self, one: Any, other: Any) -> bool:
         """Whether the bytes between the first and the last of two tensors have any in common."""
         return libraries.overlaps(one, other)
+
+
+def _fill(tensor: Any, array: np.ndarray[Any, Any]) -> None:
+    target = as_cupy(tensor)
+    with on_device(target.device.id):
+        target.set(np.ascontiguousarray(array).view(target.dtype))
 
 
 def _part(options: Mapping[str, Any]) -> str | None:
