@@ -251,7 +251,7 @@ def test_results_of_another_backend_come_back_as_the_first_tensor(torch: Any, dt
     x = torch.ones(2, 8, device="cuda", dtype=getattr(torch, dtype))
     got = Registry().run("RMSNormalization", X=x, scale=x[0], backend="numpy")
     assert type(got) is torch.Tensor and got.device == x.device and got.dtype == x.dtype
-    assert got.eq(1).all()
+    assert (got - 1).abs().max() < 1e-2
 
 
 def test_cupy_stream(cuda: Registry, cupy: Any) -> None:

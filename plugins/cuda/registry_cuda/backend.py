@@ -121,7 +121,7 @@ class CudaBackend(Backend):
 
     def remarks(self, tensors: Mapping[str, Any]) -> Iterable[str]:
         """Which tensors are copied, for the kernels read dense ones."""
-        gaps = [role for role, tensor in tensors.items() if not as_cupy(tensor).flags.c_contiguous]
+        gaps = [role for role, tensor in tensors.items() if libraries.library_of(tensor).gaps(tensor)]
         return [f"copies {', '.join(gaps)} on the device first, to be dense"] if gaps else []
 
     def host(self, tensor: Any) -> np.ndarray[Any, Any]:

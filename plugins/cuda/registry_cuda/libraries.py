@@ -29,7 +29,8 @@ class Library:
     of several, or None when one has none; AttributeError when one is of another library.
     ``stream(index)``: the current stream of a device. ``beside(array, shape, dtype)``: an array of undefined
     contents on its device. ``scratch(size)``: memory of the current device that may go when work on the
-    current stream is enqueued, as an object with an address, and the address.
+    current stream is enqueued, as an object with an address, and the address. ``gaps(array)``: whether a run
+    has to make it dense first.
     """
 
     device: Callable[[Any], int | None]
@@ -38,6 +39,7 @@ class Library:
     stream: Callable[[int], int]
     beside: Callable[[Any, tuple[int, ...], str], Any]
     scratch: Callable[[int], tuple[Any, int]]
+    gaps: Callable[[Any], bool]
 
 
 def library_of(value: object) -> Library:
@@ -160,6 +162,7 @@ def _cupy(kind: type) -> Library:
         stream=lambda index: get_current_stream().ptr,
         beside=beside,
         scratch=scratch,
+        gaps=lambda array: not array.flags.c_contiguous,
     )
 
 
@@ -180,6 +183,7 @@ def _ours() -> Library:
         stream=bits.stream,
         beside=lambda first, shape, dtype: allocate_on(first.bits.data.device_id, shape, dtype),
         scratch=bits.scratch,
+        gaps=lambda tensor: False,
     )
 
 
@@ -208,6 +212,7 @@ def _torch() -> Library:
         or (lambda index: torch.cuda.current_stream(index).cuda_stream),
         beside=lambda first, shape, dtype: empty(shape, dtype=getattr(torch, dtype), device=first.device),
         scratch=scratch,
+        gaps=lambda array: array.is_neg() or not array.is_contiguous(),
     )
 
 
@@ -232,7 +237,11 @@ def _other(name: str, device: Callable[[Any], int | None]) -> Library:
         memory = cupy.cuda.alloc(size)
         return memory, memory.ptr
 
-    return Library(device, lambda array: None, lambda arrays: None, stream, beside, scratch)
+    def gaps(array: Any) -> bool:
+        interface = getattr(array, "__cuda_array_interface__", None)
+        return interface is not None and not as_cupy(array).flags.c_contiguous
+
+    return Library(device, lambda array: None, lambda arrays: None, stream, beside, scratch, gaps)
 
 
 def _device_dlpack(value: Any) -> int | None:
