@@ -213,6 +213,16 @@ class WebGPUBackend(Backend):
         """Copies a device tensor to the host."""
         return tensor.numpy()
 
+    def wait(self, options: Mapping[str, Any]) -> None:
+        """Submits what is recorded and returns when the device has done it."""
+        self._device(options).wait()
+
+    def copier(self, nbytes: int, options: Mapping[str, Any]) -> Callable[[], None]:
+        """A copy by a compute shader: drivers copy buffers slowly."""
+        from .copying import copier
+
+        return copier(self._device(options), nbytes)
+
     def begin_batch(self) -> None:
         """Collects this thread's dispatches on every open device."""
         for device in DEVICES.all():
