@@ -236,7 +236,7 @@ class Catalog:
     @property
     def tuned(self) -> bool:
         """Whether measured choices count: unless ``REGISTRY_TUNED=0`` or ``configure(tuned=False)``."""
-        return self._tuned and self._environment.get("REGISTRY_TUNED", "1") not in ("", "0")
+        return self._tuned and self._environment.get("REGISTRY_TUNED") != "0"
 
     def version(self, name: str) -> str:
         """The version of the distribution that a backend comes from; empty for one given directly."""

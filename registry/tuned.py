@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,11 +135,13 @@ class Store:
             for file in folder.glob("*"):
                 count += file.suffix == ".json"
                 file.unlink(missing_ok=True)
+            with suppress(OSError):  # gone, or another process has just written into it
+                folder.rmdir()
         return count
 
     def digest(self, catalog: Catalog, request: Request, entry: Entry, offers: Sequence[Offer]) -> str:
         """The digest of an entry's candidates as they are now; computed once for each entry."""
-        name = str(self._file(entry.key))
+        name = f"{self._file(entry.key)} {entry.digest}"
         if name not in self._digests:
             self._digests[name] = source_digest(catalog, request, entry.candidates, offers)
         return self._digests[name]
@@ -202,8 +205,6 @@ def source_digest(
 
     A candidate that is no longer claimed, or cannot be rendered, has none.
     """
-    from dataclasses import replace
-
     from .hookspecs import Claim
 
     state = hashlib.sha256(msgspec.json.encode(request.op.manifest))

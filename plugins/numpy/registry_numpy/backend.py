@@ -65,10 +65,10 @@ class NumpyBackend(Backend):
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Available unless the number of threads is set to nonsense."""
         try:
-            blocks.thread_count()
+            threads = blocks.thread_count()
         except ContractError as error:
             return Availability(False, "the number of threads is known", str(error), "a positive integer")
-        return Availability(True, name=f"NumPy {np.__version__}")
+        return Availability(True, name=f"NumPy {np.__version__}", details={"threads": threads})
 
     def imagine(self, profile: Mapping[str, Any]) -> Availability:
         """A described CPU is this one: nothing in a profile matters here."""
