@@ -24,8 +24,11 @@ LIBRARIES = (
 
 
 def open_registry() -> Registry:
-    """A registry of the built-in backends alone."""
-    return Registry([registry_manifests, registry_numpy, registry_cuda, registry_webgpu], entry_points=False)
+    """A registry of the built-in backends alone, which chooses by the static rules."""
+    plugins = [registry_manifests, registry_numpy, registry_cuda, registry_webgpu]
+    reg = Registry(plugins, entry_points=False)
+    reg.configure(tuned=False)
+    return reg
 
 
 def conditions(reg: Registry) -> dict[str, Any]:

@@ -72,9 +72,9 @@ class Choice:
 
     def __str__(self) -> str:
         if self.chosen == self.static:
-            return f"chosen by measurement of {self.day}, as by the static rules ({self.us:.4g} us)"
-        other = "which failed" if self.static_us is None else f"{self.static_us:.4g} us"
-        return f"chosen by measurement of {self.day}: {self.us:.4g} us; static rules: {self.static}, {other}"
+            return f"chosen by measurement of {self.day}, as by the static rules ({self.us:.1f} us)"
+        other = "which failed" if self.static_us is None else f"{self.static_us:.1f} us"
+        return f"chosen by measurement of {self.day}: {self.us:.1f} us; static rules: {self.static}, {other}"
 
 
 @dataclass(frozen=True)

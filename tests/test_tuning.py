@@ -175,7 +175,9 @@ def test_a_measured_choice_is_followed_and_explained(monkeypatch: Any, clock: Cl
     assert chosen(reg) == ("beta", "only", True)
     decision = reg.explain("BiasAdd", **tensors())
     text = str(decision)
-    assert f"note: chosen by measurement of {tuning.choice.day}: 5e+05 us; static rules: alpha first" in text
+    assert (
+        f"note: chosen by measurement of {tuning.choice.day}: 500000.0 us; static rules: alpha first" in text
+    )
     assert decision.rows[0].because == f"by measurement of {tuning.choice.day}"
     assert {row.because for row in decision.rows[1:]} == {"behind the measured choice"}
     reg.run("BiasAdd", **tensors())

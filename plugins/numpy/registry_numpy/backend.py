@@ -89,7 +89,8 @@ class NumpyBackend(Backend):
 
     def copier(self, nbytes: int, options: Mapping[str, Any]) -> Callable[[], None]:
         """A copy by NumPy, on one thread."""
-        source, target = np.zeros(nbytes // 2, np.uint8), np.empty(nbytes // 2, np.uint8)
+        source = np.ones(nbytes // 2, np.uint8)  # not zeros: they need not be in memory
+        target = np.empty_like(source)
         return partial(np.copyto, target, source)
 
     def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int:
