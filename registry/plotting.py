@@ -7,7 +7,7 @@ from .errors import ContractError
 
 
 def draw(benchmark: Benchmark, file: str) -> None:
-    """A bar for the median of each row that was timed, with its quartiles.
+    """A point for the median of each row that was timed, with its quartiles.
 
     Raises:
         ContractError: matplotlib is not installed, nothing was timed, or the file cannot be written.
@@ -27,7 +27,7 @@ def draw(benchmark: Benchmark, file: str) -> None:
     below = [1e6 * (times.median - times.low) for _, times in rows]
     above = [1e6 * (times.high - times.median) for _, times in rows]
     figure, axes = pyplot.subplots(figsize=(8, 1.2 + 0.5 * len(rows)), layout="constrained")
-    axes.barh(names, medians, xerr=(below, above), capsize=3)
+    axes.errorbar(medians, names, xerr=(below, above), fmt="o", capsize=3)
     axes.invert_yaxis()
     axes.set(xlabel="microseconds: median and quartiles", xscale="log", title=benchmark.request)
     axes.title.set_fontsize("small")
