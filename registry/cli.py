@@ -19,6 +19,7 @@ import registry
 
 from .cli_call import call_options, json_option, read_call
 from .cli_conformance import test_command
+from .cli_tune import bench_command, tune_command
 from .errors import ContractError, RegistryError
 from .op import Op
 from .tables import comparison_table, decision_table, make_console, table
@@ -305,7 +306,8 @@ def compare(as_json: bool, **options: Any) -> None:
         sys.exit(1)
 
 
-main.add_command(test_command)
+for command in (test_command, tune_command, bench_command):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -15,7 +13,7 @@ from .cli_call import json_option
 from .conformance import read_case, replay, run
 from .conformance.report import HEADER, Report
 from .dispatch import Registry
-from .tables import make_console, table
+from .tables import make_console, progress_bar, table
 
 
 @click.command("test")
@@ -53,9 +51,15 @@ def test_command(
     if case is not None:
         report = replay(registry, target, read_case(case), backend, variant)
     else:
-        with _progress(2 * cases) as progress:
+        with progress_bar("requests") as progress:
             report = run(
-                registry, target, cases=cases, seed=seed, backend=backend, variant=variant, progress=progress
+                registry,
+                target,
+                cases=cases,
+                seed=seed,
+                backend=backend,
+                variant=variant,
+                progress=lambda done: progress(done, 2 * cases),
             )
     if as_json:
         click.echo(json.dumps(report.as_dict(), indent=2))
@@ -74,15 +78,3 @@ def _show(report: Report) -> None:
         console.print(Text(line, style="dim"))
     for failure in report.failures:
         console.print(Text(f"FAILS {failure}", style="bold red"), soft_wrap=True)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Shows a bar while something runs, on a terminal only; gives what moves it."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = make_console(stderr=True)
-    columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done: bar.update(task, completed=done)

@@ -16,12 +16,14 @@ from .loading.loader import parse_manifest
 from .op import Op, Package
 
 if TYPE_CHECKING:
+    from .benchmark import Benchmark
     from .comparison import Report
     from .decide import Decision
     from .dispatch import Registry
     from .hookspecs import Finding, RenderedPass
     from .plan import Plan
     from .symbols import Shape
+    from .tuning import Tuning
 
 TEMPLATE_SUFFIXES = (".wgsl", ".wgsl.jinja")
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -72,6 +74,14 @@ class Handle:
     def compare(self, /, *tensors: Any, **named: Any) -> Report:
         """See ``Registry.compare``."""
         return self._registry.compare(self.op, *tensors, **named)
+
+    def bench(self, /, *tensors: Any, **named: Any) -> Benchmark:
+        """See ``Registry.bench``."""
+        return self._registry.bench(self.op, *tensors, **named)
+
+    def tune(self, /, *tensors: Any, **named: Any) -> Tuning:
+        """See ``Registry.tune``."""
+        return self._registry.tune(self.op, *tensors, **named)
 
     def __repr__(self) -> str:
         return f"<package {self.id} from {self.op.file}>"
