@@ -44,9 +44,7 @@ def copier(device: Device, nbytes: int) -> Callable[[], None]:
     down = -(-groups // MOST_GROUPS)
 
     def work(recorder: Recorder) -> None:
-        run = recorder.compute("copy")
-        run.set_pipeline(pipeline)
-        run.set_bind_group(0, device.bind_group(layout, buffers))
-        run.dispatch_workgroups(-(-groups // down), down)
+        group = device.bind_group(layout, buffers)
+        recorder.dispatch("copy", pipeline, group, (-(-groups // down), down, 1))
 
     return partial(device.record, "copy", work)

@@ -188,10 +188,11 @@ class Device:
 
     def _recording(self, call: Callable[[], T], label: str) -> T:
         """Runs what records or submits; names the operations that go down with a failure."""
-        lost = tuple(dict.fromkeys(name for name in self._recorder.labels if name != label))
+        labels = self._recorder.labels  # a submission begins another list
         try:
             return self._guard(call)
         except BackendError as error:
+            lost = tuple(dict.fromkeys(name for name in labels if name != label))
             self._recorder = Recorder(self._gpu)
             if not lost:
                 raise

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -117,15 +117,15 @@ class Kernel:
         downloads: list[tuple[Any, np.ndarray[Any, Any]]] = []
         with device.lock:
             for role, value in inputs.items():
-                if isinstance(value, Tensor):
-                    buffers[role] = self._bound(device, role, value)
+                if type(value) is Tensor:
+                    buffers[role] = value.buffer if value.home is device else self._elsewhere(device, role)
                 else:
                     buffers[role] = device.buffer(self._sizes[role])
                     borrowed.append(buffers[role])
                     device.upload(buffers[role], value)
             for role, value in outputs.items():
-                if isinstance(value, Tensor):
-                    buffers[role] = self._bound(device, role, value)
+                if type(value) is Tensor:
+                    buffers[role] = value.buffer if value.home is device else self._elsewhere(device, role)
                 else:
                     buffers[role] = device.buffer(self._sizes[role])
                     borrowed.append(buffers[role])
@@ -142,14 +142,12 @@ class Kernel:
                     device.give_back(buffer)
 
     @staticmethod
-    def _bound(device: Device, role: str, value: Tensor) -> Any:
-        if value.home is not device:
-            raise BackendError(
-                f"{role} is a tensor of another device, or of one that was lost; copy it to "
-                f"{device.location} again",
-                backend="webgpu",
-            )
-        return value.buffer
+    def _elsewhere(device: Device, role: str) -> NoReturn:
+        raise BackendError(
+            f"{role} is a tensor of another device, or of one that was lost; copy it to "
+            f"{device.location} again",
+            backend="webgpu",
+        )
 
     def _record(
         self, device: Device, steps: tuple[_Step, ...], buffers: Mapping[str, Any], recorder: Recorder
@@ -167,11 +165,8 @@ class Kernel:
             encoder = recorder.encoder(self._label)
             for item in self._prepared.scratch:
                 encoder.clear_buffer(buffers[f"scratch {item}"])
-        run = recorder.compute(self._label)
         for step, group in zip(steps, groups, strict=True):
-            run.set_pipeline(step.pipeline)
-            run.set_bind_group(0, group)
-            run.dispatch_workgroups(*step.grid)
+            recorder.dispatch(self._label, step.pipeline, group, step.grid)
 
     def _named(self, error: BackendError) -> BackendError:
         return BackendError(

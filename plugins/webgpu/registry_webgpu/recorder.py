@@ -12,6 +12,7 @@ class Recorder:
         self._gpu = gpu
         self._encoder: Any = None
         self._pass: Any = None
+        self._pipeline: Any = None
         self.labels: list[str] = []
 
     @property
@@ -19,13 +20,17 @@ class Recorder:
         """Whether nothing is recorded."""
         return self._encoder is None
 
-    def compute(self, label: str) -> Any:
-        """The open compute pass, for the dispatches of an operation of that label."""
+    def dispatch(self, label: str, pipeline: Any, group: Any, grid: tuple[int, int, int]) -> None:
+        """One dispatch of an operation of that label, in the open compute pass."""
         if self._pass is None:
             self._pass = self.encoder(label).begin_compute_pass()
         elif self.labels[-1] != label:
             self.labels.append(label)
-        return self._pass
+        if pipeline is not self._pipeline:
+            self._pass.set_pipeline(pipeline)
+            self._pipeline = pipeline
+        self._pass.set_bind_group(0, group)
+        self._pass.dispatch_workgroups(*grid)
 
     def encoder(self, label: str) -> Any:
         """The open encoder, outside of any pass, for copies of an operation of that label."""
@@ -46,10 +51,10 @@ class Recorder:
             self._end_pass()
             return self._encoder.finish()
         finally:
-            self._encoder = self._pass = None
+            self._encoder = self._pass = self._pipeline = None
             self.labels = []
 
     def _end_pass(self) -> None:
         if self._pass is not None:
-            ended, self._pass = self._pass, None
+            ended, self._pass, self._pipeline = self._pass, None, None
             ended.end()

@@ -15,6 +15,28 @@ if TYPE_CHECKING:
     from .device import Device
 
 
+class _End(weakref.ref["Tensor"]):
+    """Gives a buffer back when its tensor is gone.
+
+    Not ``__del__``: in a cycle of garbage the buffer would be finalised beside the tensor, and the pool would
+    get what is left of it; this stays out of any cycle. Nor ``weakref.finalize``, which costs several times
+    as much.
+    """
+
+    __slots__ = ("buffer", "device")
+    buffer: Any
+    device: Device
+
+    def come(self) -> None:
+        """The tensor is gone, or has been released."""
+        if _ends.pop(id(self), None) is not None:
+            self.device.give_back(self.buffer)
+
+
+_ends: dict[int, _End] = {}
+"""What keeps them until then."""
+
+
 class Tensor:
     """A dense, row-major tensor on a device; the buffer goes when the tensor does, or on ``release``.
 
@@ -26,10 +48,10 @@ class Tensor:
         self.dtype = dtype
         self.home = device
         self._buffer = buffer
-        # Not __del__: in a cycle of garbage the buffer would be finalised beside the tensor, and the pool
-        # would get what is left of it. This keeps it out of any cycle.
-        self._end = weakref.finalize(self, device.give_back, buffer)
-        self._end.atexit = False
+        end = _End(self, _End.come)
+        end.device, end.buffer = device, buffer
+        self._end = id(end)
+        _ends[self._end] = end
 
     @property
     def device(self) -> str:
@@ -72,7 +94,9 @@ class Tensor:
     def release(self) -> None:
         """Lets go of the buffer now; work that was recorded before still runs."""
         self._buffer = None
-        self._end()
+        end = _ends.get(self._end)
+        if end is not None:
+            end.come()
 
     def __repr__(self) -> str:
         return f"<{self.device} tensor {self.dtype} {list(self.shape)}>"
