@@ -24,11 +24,38 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a package was fetched from: the repository, its version if one was asked for, and the commit."""
+
+    repo: str
+    version: int | None
+    revision: str
+
+    def __str__(self) -> str:
+        version = f"v{self.version}, " if self.version is not None else ""
+        return f"{self.repo} ({version}{self.revision})"
+
+
+@dataclass(frozen=True)
 class Package:
-    """Where a loaded package lies, and its templates by file name."""
+    """Where a loaded package lies, and its templates by file name.
+
+    ``digests`` has the SHA-256 (base64) of every file that was read; ``verified`` tells whether they were
+    held against ``metadata.json``, ``dialect`` how the manifest is written. ``origin`` is None for a folder
+    of the caller's.
+    """
 
     folder: Path
     templates: Mapping[str, str]
+    digests: Mapping[str, str]
+    verified: bool
+    dialect: str
+    origin: Origin | None = None
+
+    @property
+    def provenance(self) -> str:
+        """Where it comes from, and whether its digests were checked."""
+        return f"{self.origin or self.folder}{'' if self.verified else ', no digests'}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

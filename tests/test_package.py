@@ -25,6 +25,7 @@ from registry import (
     NoPlanError,
     PackageError,
     Registry,
+    RegistryWarning,
 )
 
 IN = {"type": "read-only-storage"}
@@ -156,7 +157,12 @@ def add_metadata(folder: Path) -> dict[str, Any]:
         for path in folder.iterdir()
         if path.name != "metadata.json"
     }
-    metadata = {"name": "test.example::Scale", "digest": {"algorithm": "sha256", "files": files}}
+    metadata = {
+        "name": "test.example.Scale",
+        "backend": {"type": "webgpu"},
+        "webgpu": {"manifestSpec": "1.0"},
+        "digest": {"algorithm": "sha256", "files": files},
+    }
     (folder / "metadata.json").write_text(json.dumps(metadata))
     return metadata
 
@@ -345,15 +351,9 @@ def test_metadata_of_any_kind(shared: Registry, tmp_path: Path, text: str) -> No
 # Templates from strangers
 
 HOSTILE = {
-    "attributes": "{{ shapes.__class__.__mro__ }}",
-    "subscripts": "{{ shapes['__class__'] }}",
-    "functions": "{{ ceilDiv.__globals__ }}",
-    "bound methods": "{{ shapes.keys.__self__ }}",
     "format": "{{ '{0.__class__}'.format(shapes) }}",
     "format map": "{{ '{x.__class__}'.format_map({'x': 1}) }}",
     "attr filter": "{{ shapes | attr('__class__') }}",
-    "internals": "{{ self._TemplateReference__context }}",
-    "cycler": "{{ cycler.__init__.__globals__ }}",
     "import": "{% import 'manifest.json' as m %}",
     "extends": "{% extends 'scale.wgsl.jinja' %}",
     "a long range": "{% for i in range(10 ** 9) %}x{% endfor %}",
@@ -367,6 +367,26 @@ def test_templates_reach_nothing(shared: Registry, tmp_path: Path, attack: str) 
     with pytest.raises(BackendError, match=r"scale\.wgsl\.jinja") as caught:
         handle.render(x=((2, 3), "float32"), times=1, profile={"webgpu": {}})
     assert (caught.value.op, caught.value.variant) == ("test.example::Scale", "one_pass")
+
+
+UNDEFINED = {
+    "attributes": "{{ shapes.__class__.__mro__ }}",
+    "subscripts": "{{ shapes['__class__'] }}",
+    "functions": "{{ ceilDiv.__globals__ }}",
+    "bound methods": "{{ shapes.keys.__self__ }}",
+    "internals": "{{ self._TemplateReference__context }}",
+    "cycler": "{{ cycler.__init__.__globals__ }}",
+    "an unknown name": "{% if missing %}a secret{% endif %}{{ missing.x.y }}",
+}
+
+
+@pytest.mark.parametrize("attack", UNDEFINED.values(), ids=UNDEFINED.keys())
+def test_what_is_undefined_prints_nothing(shared: Registry, tmp_path: Path, attack: str) -> None:
+    """So the format has it; a warning says what was lost."""
+    handle = shared.load(write(tmp_path, scale=f"a{attack}z\n"))
+    with pytest.warns(RegistryWarning, match=r"scale\.wgsl\.jinja prints what is undefined: "):
+        (only,) = handle.render(x=((2, 3), "float32"), times=1, profile={"webgpu": {}})
+    assert only.source == "az"
 
 
 ENDLESS = {
@@ -608,8 +628,8 @@ def test_a_template_includes_others(webgpu: Registry, tmp_path: Path) -> None:
     (folder / "parts/rest.wgsl.jinja").write_text(body)
     x = np.arange(6, dtype=np.float32)
     np.testing.assert_array_equal(webgpu.load(folder)(x, times=0, factor=2.0), x * 2)
-    (folder / "parts/rest.wgsl.jinja").write_text("fine\n{{ nowhere }}")
-    with pytest.raises(BackendError, match=r"parts/rest\.wgsl\.jinja:2: unknown name 'nowhere'"):
+    (folder / "parts/rest.wgsl.jinja").write_text("fine\n{{ ceilDiv }}")
+    with pytest.raises(BackendError, match=r"parts/rest\.wgsl\.jinja:2: .*no text form"):
         webgpu.load(folder)(x, times=0, variant="one_pass")
 
 

@@ -50,13 +50,26 @@ def load_manifest(path: Path) -> Op:
     return Op(parse_manifest(text, file, _FORMATS[path.suffix]), file)
 
 
-def parse_manifest(text: str, file: str, format: Format, dialect: Dialect | None = "1.0") -> Manifest:
-    """The manifest in a text; ``file`` names its source in errors. Without a dialect its form tells it.
+def parse_manifest(text: str, file: str, format: Format) -> Manifest:
+    """The manifest in a text of dialect 1.0 with our extensions; ``file`` names its source in errors.
+
+    Raises:
+        ManifestError: as ``parse_package_manifest``.
+    """
+    return _parse(text, file, format, "1.0")[0]
+
+
+def parse_package_manifest(text: str, file: str, dialect: Dialect | None) -> tuple[Manifest, Dialect]:
+    """The manifest in a package's JSON, and its dialect, which its form tells if None is given.
 
     Raises:
         ManifestError: malformed text, unknown or missing keys, values of a wrong type, a manifest
             that contradicts itself. The path is that of the document as written, with families.
     """
+    return _parse(text, file, "json", dialect)
+
+
+def _parse(text: str, file: str, format: Format, dialect: Dialect | None) -> tuple[Manifest, Dialect]:
     origins: list[str] = []
     variants: list[Any] = []
     places: Mapping[str, str] = {}
@@ -69,7 +82,8 @@ def parse_manifest(text: str, file: str, format: Format, dialect: Dialect | None
             variants, origins = expand_families(document["variants"])
             document["variants"] = variants
             _name_variants(variants)
-        if (dialect or _dialect(document)) == "1.0":
+        dialect = dialect or _dialect(document)
+        if dialect == "1.0":
             manifest = _convert(document, Manifest)
         else:
             from .newer import NewManifest
@@ -82,7 +96,7 @@ def parse_manifest(text: str, file: str, format: Format, dialect: Dialect | None
         path = next((places[at] + rest for at, rest in _prefixes(error.path) if at in places), error.path)
         place = _as_written(path, variants, origins)
         raise ManifestError(error.message, file=file, path=place) from error
-    return manifest
+    return manifest, dialect
 
 
 def _prefixes(path: str | None) -> Iterator[tuple[str, str]]:
