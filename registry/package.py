@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 class Handle:
     """A loaded package as a callable op. Its candidates are its own variants only.
 
-    ``op`` is the op with its manifest, ``id`` its name. Calling the handle runs it; the other methods are
-    those of the registry without the op's name.
+    ``op`` is the op with its manifest, ``id`` its name, ``package`` where it comes from. Calling the handle
+    runs it; the other methods are those of the registry without the op's name.
     """
 
     def __init__(self, registry: Registry, op: Op):
         self._registry = registry
         self.op = op
         self.id = op.id
+        assert op.package is not None
+        self.package: Package = op.package
 
     def __call__(self, /, *tensors: Any, **named: Any) -> Any:
         """See ``Registry.run``."""
@@ -71,8 +73,7 @@ class Handle:
         return self._registry.compare(self.op, *tensors, **named)
 
     def __repr__(self) -> str:
-        assert self.op.package is not None
-        return f"<package {self.id} from {self.op.package.provenance}>"
+        return f"<package {self.id} from {self.package.provenance}>"
 
 
 def load_package(folder: Path, within: Path | None = None, origin: Origin | None = None) -> Op:

@@ -443,13 +443,29 @@ def test_loading_changes_no_name(fresh: Registry, tmp_path: Path) -> None:
     handle = fresh.load(write(tmp_path, bias_add))
     assert handle.id == "com.microsoft::BiasAdd" and handle.op is not before
     assert fresh.op("BiasAdd") is before and before.package is None
-    assert "test.example::Scale" not in fresh.ops() and len(fresh.ops()) == 6
+    assert len(fresh.ops()) == 6
     np.testing.assert_array_equal(fresh.run("BiasAdd", **call), x * 3)
     assert fresh.last() is plan
-    shared = fresh.load(write(tmp_path / "another"))
-    assert shared.id not in fresh.ops()
+
+
+def test_a_package_goes_by_the_name_of_its_op(webgpu: Registry, fresh: Registry, tmp_path: Path) -> None:
+    x = np.arange(6, dtype=np.float32)
     with pytest.raises(ContractError, match="no op 'Scale'"):
-        fresh.run("Scale", x=x)
+        fresh.run("Scale", x=x, times=0)
+    handle = fresh.load(write(tmp_path / "one"))
+    assert fresh.ops()[-1] == "test.example::Scale" and len(fresh.ops()) == 7
+    for name in ("Scale", "test.example::Scale", "test.example.Scale"):
+        np.testing.assert_array_equal(fresh.run(name, x=x, times=0, factor=2.0), x * 2)
+        assert fresh.op(name) is handle.op
+    again = fresh.load(tmp_path / "one")
+    assert fresh.op("Scale") is again.op  # from the same place: the newer
+    fresh.run("Scale", x=x, times=0)
+    assert fresh.last().request.op is again.op  # type: ignore[union-attr]
+    fresh.load(write(tmp_path / "two"))
+    with pytest.raises(ContractError, match=r"several loaded packages are called 'Scale': .*one.*two"):
+        fresh.run("Scale", x=x, times=0)
+    assert [each.package.folder.name for each in fresh.packages()] == ["one", "two"]
+    assert fresh.packages()[0].package.provenance == f"{tmp_path / 'one'}, no digests"
 
 
 def test_a_package_runs_its_own_variants_only(seeds: Any, webgpu: Registry) -> None:
