@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -17,8 +16,9 @@ from rich.text import Text
 
 import registry
 
-from .cli_call import call_options, json_option, read_call
+from .cli_call import call_options, find_op, frozen_option, json_option, read_call
 from .cli_conformance import test_command
+from .cli_packages import lock_command, locked_ops
 from .errors import ContractError, RegistryError
 from .op import Op
 from .tables import comparison_table, decision_table, make_console, table
@@ -62,38 +62,50 @@ def _plain(value: Any) -> Any:
 @main.command()
 @json_option
 def ops(as_json: bool) -> None:
-    """List the operators."""
+    """List the operators: those of plugins, and the packages of registry.lock."""
     every = [registry.op(name) for name in registry.ops()]
+    every += locked_ops()
     if as_json:
-        _print_json([{"op": op.id, "variants": len(op.variants), "file": op.file} for op in every])
+        rows = [
+            (op, {"variants": len(op.variants), "file": op.file, "from": _provenance(op)}) for op in every
+        ]
+        _print_json([{"op": op.id, **facts} for op, facts in rows])
         return
+    packaged = any(op.package for op in every)
     rows = [
         (
             op.id,
             ", ".join(s.role if s.required else f"{s.role}?" for s in op.inputs),
             ", ".join(s.role if s.required else f"{s.role}?" for s in op.outputs),
             str(len(op.variants)),
+            *((op.package.provenance if op.package else "",) if packaged else ()),
         )
         for op in every
     ]
-    console.print(table(None, ("op", "inputs", "outputs", "shader variants"), rows))
+    header = ("op", "inputs", "outputs", "shader variants", *(("package",) if packaged else ()))
+    console.print(table(None, header, rows))
+
+
+def _provenance(op: Op) -> str:
+    return op.package.provenance if op.package else op.file
 
 
 @main.command()
 @click.argument("name")
+@frozen_option
 @json_option
-def op(name: str, as_json: bool) -> None:
-    """Show an operator: its contract and its variants. NAME is an op or a package folder."""
+def op(name: str, frozen: bool, as_json: bool) -> None:
+    """Show an operator: its contract and its variants. NAME is an op or a package."""
     import msgspec
 
-    target = registry.load(name).op if Path(name).is_dir() else registry.op(name)
+    target = find_op(registry._shared, name, frozen)
     manifest = target.manifest
     if as_json:
         _print_json(msgspec.to_builtins(manifest))
         return
     console.print(
         Text(target.id, style="bold"),
-        Text(f"since version {manifest.since_version}  {target.file}"),
+        Text(f"since version {manifest.since_version}  {_provenance(target)}"),
     )
     console.print(Text(manifest.description), "")
     rows = [
@@ -306,6 +318,7 @@ def compare(as_json: bool, **options: Any) -> None:
 
 
 main.add_command(test_command)
+main.add_command(lock_command)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,24 @@ import click
 
 import registry
 
+from .dispatch import Registry
 from .errors import ContractError
 from .inputs import read_settings, read_tensors
 from .op import Op
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+frozen_option = click.option("--frozen", is_flag=True, help="Take packages by name from registry.lock alone.")
+
+
+def find_op(reg: Registry, name: str, frozen: bool) -> Op:
+    """The op of a name, or of a package: a folder, or ``owner/name`` with ``@v1``, ``@<commit>`` or a lock.
+
+    Raises:
+        ContractError, PackageError, ManifestError: there is none, or it is wrong.
+    """
+    if Path(name).is_dir() or "/" in name:
+        return reg.load(name, frozen=frozen or None).op
+    return reg.op(name)
 
 
 def call_options(data: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -38,6 +51,7 @@ def call_options(data: bool) -> Callable[[Callable[..., None]], Callable[..., No
         click.option(
             "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of drawn tensors."
         ),
+        frozen_option,
         json_option,
     ]
     if not data:
@@ -69,16 +83,17 @@ def read_call(
     variant: str | None,
     device: str | None,
     seed: int,
+    frozen: bool,
     profile: str | None = None,
 ) -> tuple[Op, dict[str, Any]]:
     """The op and the keyword arguments of a call, from what the command line gave.
 
-    ``op`` is a name or a package folder; ``data`` draws tensors where only their shapes are given.
+    ``op`` is as for ``find_op``; ``data`` draws tensors where only their shapes are given.
 
     Raises:
         ContractError, PackageError: a file, a name or a value is wrong.
     """
-    target = registry.load(op).op if Path(op).is_dir() else registry.op(op)
+    target = find_op(registry._shared, op, frozen)
     given = read_settings(target, settings)
     named: dict[str, Any] = {
         **{name: value for name, value in given.items() if name in target.scalars},

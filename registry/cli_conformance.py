@@ -6,12 +6,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
 from rich.text import Text
 
-from .cli_call import json_option
+from .cli_call import find_op, frozen_option, json_option
 from .conformance import read_case, replay, run
 from .conformance.report import HEADER, Report
 from .dispatch import Registry
@@ -33,6 +32,7 @@ from .tables import make_console, table
 @click.option("--backend", help="One backend, in place of all that are available, software adapters too.")
 @click.option("--variant", help="One variant, in place of all.")
 @click.option("--case", metavar="JSON", help="Run this request only, as a failure prints it.")
+@frozen_option
 @json_option
 def test_command(
     op: str,
@@ -41,6 +41,7 @@ def test_command(
     backend: str | None,
     variant: str | None,
     case: str | None,
+    frozen: bool,
     as_json: bool,
 ) -> None:
     """Check an operator with requests drawn from its manifest. OP is a name or a package folder.
@@ -49,7 +50,7 @@ def test_command(
     reference; illegal ones must be refused. What fails is shrunk and printed with a command to repeat it.
     """
     registry = Registry()
-    target = registry.load(op).op if Path(op).is_dir() else registry.op(op)
+    target = find_op(registry, op, frozen)
     if case is not None:
         report = replay(registry, target, read_case(case), backend, variant)
     else:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import click
 from rich.text import Text
 
 from .catalog import Catalog
 from .cli_call import json_option
-from .errors import PackageError
+from .errors import PackageError, RegistryError, RegistryWarning
+from .op import Op
 from .tables import make_console, table
 
 
@@ -23,33 +25,26 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
 
     PACKAGE is owner/name@v1 or owner/name@<commit>. Without it every entry is brought up to date.
     """
-    from .packages.finding import entry_of, fetch, find_package
-    from .packages.hub import Reference, make_reference
-    from .packages.lock import Lock, read_lock
+    from .packages.finding import entry_of, fetch_new, locked
+    from .packages.hub import make_reference
+    from .packages.lock import read_lock
 
     lock = read_lock(Catalog((), False).lock_path())
+    wanted = [make_reference(package, None, None)] if package else [entry.reference for entry in lock.entries]
     rows = []
-    if package is None:
-        wanted = [
-            Reference(e.repo, e.version, None if e.version is not None else e.revision) for e in lock.entries
-        ]
-    else:
-        wanted = [make_reference(package, None, None)]
     for reference in wanted:
         before = lock.find(reference)
         if check:
-            op = find_package(str(reference), None, None, lock, trust=False, frozen=True)
-        elif package is None or trust or reference.trusted or before is not None:
-            if reference.branch is None:
-                raise PackageError(f"{reference}: which one? Needed: {reference}@v1 or {reference}@<commit>")
-            op = fetch(reference, reference.branch, reference.version)
+            if before is None:
+                raise PackageError(f"{reference} is not in {lock.path}")
+            op = locked(before, lock)
         else:
-            op = find_package(str(reference), None, None, Lock(lock.path), trust=trust, frozen=False)
+            op = fetch_new(reference, trust=trust or before is not None)
         entry = entry_of(op)
         state = "unchanged" if entry == before else "new" if before is None else f"was {before.revision}"
         rows.append((str(reference), op.id, entry.revision, str(len(entry.digests)), state))
         lock = lock.plus(entry)
-    if not check:
+    if rows and not check:
         lock.write()
     header = ("package", "op", "commit", "files", "state")
     if as_json:
@@ -58,3 +53,18 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
         make_console().print(table(str(lock.path), header, rows))
     else:
         make_console().print(Text(f"{lock.path} pins nothing"))
+
+
+def locked_ops() -> list[Op]:
+    """The packages of registry.lock that are in the hub client's cache; a warning names each that is not."""
+    from .packages.finding import locked
+    from .packages.lock import read_lock
+
+    lock = read_lock(Catalog((), False).lock_path())
+    found = []
+    for entry in lock.entries:
+        try:
+            found.append(locked(entry, lock, cached=True))
+        except RegistryError as error:
+            warnings.warn(str(error), RegistryWarning, stacklevel=2)
+    return found

@@ -33,36 +33,55 @@ def find_package(
     reference = make_reference(source, version, revision)
     entry = lock.find(reference)
     if entry is not None:
-        op = fetch(reference, entry.revision, entry.version)
-        assert op.package is not None
-        check_lock(op.package, entry, lock)
-        return op
+        return locked(entry, lock)
     if frozen:
         raise PackageError(f"{reference} is not in {lock.path}; `registry lock {reference}` adds it")
+    return fetch_new(reference, trust=trust)
+
+
+def fetch_new(reference: Reference, *, trust: bool) -> Op:
+    """The package of a reference that no lock pins.
+
+    Raises:
+        PackageError: it has neither version nor commit, is of a stranger and not trusted; as ``fetch``.
+    """
     if reference.branch is None:
-        needed = f"version=1 or revision=, {reference.repo}@v1 on the command line, or a lock"
-        raise PackageError(f"no folder {source!r}; a package of that name needs {needed}")
+        pins = f"{reference.repo}@v1 or {reference.repo}@<commit>"
+        needed = f"version=1 or revision=, or {pins}"
+        raise PackageError(f"{reference}: no such folder, and a package by name needs {needed}")
     if not trust and not reference.trusted:
         raise PackageError(
-            f"{reference} is not of {PUBLISHER}; trust=True, or `registry lock {reference} --trust`, if you "
-            "trust its authors to run shaders here"
+            f"{reference} is not of {PUBLISHER}; if you trust its authors to run shaders here: trust=True, or "
+            f"`registry lock {reference} --trust`"
         )
     return fetch(reference, reference.branch, reference.version)
 
 
-def fetch(reference: Reference, revision: str, version: int | None) -> Op:
-    """The package of a repository at a branch or commit.
+def fetch(reference: Reference, revision: str, version: int | None, *, cached: bool = False) -> Op:
+    """The package of a repository at a branch or commit; with ``cached`` without asking the hub.
 
     Raises:
         PackageError, ManifestError: it cannot be fetched, or is wrong, or another op than its name says.
     """
-    folder, commit = download(reference.repo, revision)
+    folder, commit = download(reference.repo, revision, cached=cached)
     origin = Origin(reference.repo, version, commit)
     # In the client's cache the files of a snapshot are links to the repository's folder of contents.
     op = load_package(folder, within=folder.parent.parent, origin=origin)
     named = reference.repo.partition("/")[2]
     if named != op.id.replace("::", "."):
         raise PackageError(f"{reference} holds {op.id}; needed: the op that the repository is named after")
+    return op
+
+
+def locked(entry: Entry, lock: Lock, *, cached: bool = False) -> Op:
+    """The package that an entry of a lock pins; with ``cached`` without asking the hub.
+
+    Raises:
+        PackageError: a file differs from the lock; as ``fetch``.
+    """
+    op = fetch(Reference(entry.repo, revision=entry.revision), entry.revision, entry.version, cached=cached)
+    assert op.package is not None
+    check_lock(op.package, entry, lock)
     return op
 
 

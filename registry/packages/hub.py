@@ -75,8 +75,8 @@ def make_reference(name: str, version: int | None, revision: str | None) -> Refe
     return Reference(found.repo, version, revision)
 
 
-def download(repo: str, revision: str) -> tuple[Path, str]:
-    """The snapshot of a repository at a branch or commit, and its commit; from the cache where that will do.
+def download(repo: str, revision: str, *, cached: bool = False) -> tuple[Path, str]:
+    """The snapshot of a repository at a branch or commit, and its commit; ``cached``: from the cache alone.
 
     Raises:
         PackageError: the client is not installed, the hub cannot be reached, there is no such repository or
@@ -90,7 +90,11 @@ def download(repo: str, revision: str) -> tuple[Path, str]:
     with _explained(repo, revision):
         folder = Path(
             huggingface_hub.snapshot_download(
-                repo, repo_type="kernel", revision=revision, allow_patterns=[FILES]
+                repo,
+                repo_type="kernel",
+                revision=revision,
+                allow_patterns=[FILES],
+                local_files_only=cached,
             )
         )
     return folder, folder.name

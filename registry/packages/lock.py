@@ -26,6 +26,11 @@ class Entry:
     revision: str
     digests: Mapping[str, str]
 
+    @property
+    def reference(self) -> Reference:
+        """What it was asked for by."""
+        return Reference(self.repo, self.version, self.revision if self.version is None else None)
+
     def answers(self, reference: Reference) -> bool:
         """Whether it pins what a reference asks for."""
         if self.repo != reference.repo:
