@@ -18,7 +18,7 @@ import registry
 
 from .cli_call import call_options, find_op, frozen_option, json_option, read_call
 from .cli_conformance import test_command
-from .cli_packages import lock_command, locked_ops
+from .cli_packages import export_command, lock_command, locked_ops
 from .errors import ContractError, RegistryError
 from .op import Op
 from .tables import comparison_table, decision_table, make_console, table
@@ -66,10 +66,9 @@ def ops(as_json: bool) -> None:
     every = [registry.op(name) for name in registry.ops()]
     every += locked_ops()
     if as_json:
-        rows = [
-            (op, {"variants": len(op.variants), "file": op.file, "from": _provenance(op)}) for op in every
-        ]
-        _print_json([{"op": op.id, **facts} for op, facts in rows])
+        facts = ((op.id, len(op.variants), op.file, _provenance(op)) for op in every)
+        names = ("op", "variants", "file", "from")
+        _print_json([dict(zip(names, each, strict=True)) for each in facts])
         return
     packaged = any(op.package for op in every)
     rows = [
@@ -319,6 +318,7 @@ def compare(as_json: bool, **options: Any) -> None:
 
 main.add_command(test_command)
 main.add_command(lock_command)
+main.add_command(export_command)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
+from pathlib import Path
 
 import click
 from rich.text import Text
+
+import registry
 
 from .catalog import Catalog
 from .cli_call import json_option
@@ -53,6 +56,27 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
         make_console().print(table(str(lock.path), header, rows))
     else:
         make_console().print(Text(f"{lock.path} pins nothing"))
+
+
+@click.command("export")
+@click.argument("op")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--dialect", type=click.Choice(["2.1", "1.0"]), default="2.1", show_default=True, help="Of the manifest."
+)
+@json_option
+def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
+    """Write an operator into FOLDER as a published package: manifest, templates, cases, digests, a card."""
+    from .packages.export import export_op
+
+    made = export_op(registry._shared, registry.op(op), folder, dialect)
+    assert made.package is not None
+    facts = {"op": made.id, "folder": str(folder), "dialect": dialect, "variants": len(made.variants)}
+    if as_json:
+        click.echo(json.dumps({**facts, "digests": dict(made.package.digests)}, indent=2))
+    else:
+        count = f"{len(made.variants)} variants, {len(made.package.templates)} templates"
+        make_console().print(Text(f"{made.id} in {folder}: dialect {dialect}, {count}"), soft_wrap=True)
 
 
 def locked_ops() -> list[Op]:

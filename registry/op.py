@@ -40,22 +40,23 @@ class Origin:
 class Package:
     """Where a loaded package lies, and its templates by file name.
 
-    ``digests`` has the SHA-256 (base64) of every file that was read; ``verified`` tells whether they were
-    held against ``metadata.json``, ``dialect`` how the manifest is written. ``origin`` is None for a folder
-    of the caller's.
+    ``digests`` has the SHA-256 (base64) of every file that was read, ``listed`` what ``metadata.json`` says
+    of all files, None without it; ``dialect`` is how the manifest is written; ``within`` is where links may
+    lead. ``origin`` is None for a folder of the caller's.
     """
 
     folder: Path
     templates: Mapping[str, str]
     digests: Mapping[str, str]
-    verified: bool
+    listed: Mapping[str, str] | None
     dialect: str
+    within: Path
     origin: Origin | None = None
 
     @property
     def provenance(self) -> str:
         """Where it comes from, and whether its digests were checked."""
-        return f"{self.origin or self.folder}{'' if self.verified else ', no digests'}"
+        return f"{self.origin or self.folder}{', no digests' if self.listed is None else ''}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

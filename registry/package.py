@@ -105,7 +105,7 @@ def load_package(folder: Path, within: Path | None = None, origin: Origin | None
     if metadata is not None:
         check_metadata(metadata, manifest, str(root / METADATA))
     templates = _templates(files, manifest)
-    package = Package(root, templates, dict(files.found), metadata is not None, dialect, origin)
+    package = Package(root, templates, dict(files.found), files.expected, dialect, files.within, origin)
     return Op(manifest, file, package)
 
 

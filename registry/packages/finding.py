@@ -51,8 +51,8 @@ def fetch_new(reference: Reference, *, trust: bool) -> Op:
         raise PackageError(f"{reference}: no such folder, and a package by name needs {needed}")
     if not trust and not reference.trusted:
         raise PackageError(
-            f"{reference} is not of {PUBLISHER}; if you trust its authors to run shaders here: trust=True, or "
-            f"`registry lock {reference} --trust`"
+            f"{reference} is not of {PUBLISHER}; trust=True, or `registry lock {reference} --trust`, if you "
+            "trust its authors to run shaders here"
         )
     return fetch(reference, reference.branch, reference.version)
 
