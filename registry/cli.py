@@ -77,7 +77,7 @@ def ops(as_json: bool) -> None:
             ", ".join(s.role if s.required else f"{s.role}?" for s in op.inputs),
             ", ".join(s.role if s.required else f"{s.role}?" for s in op.outputs),
             str(len(op.variants)),
-            *((op.package.provenance if op.package else "",) if packaged else ()),
+            *((op.package.origin.short if op.package and op.package.origin else "",) if packaged else ()),
         )
         for op in every
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 
 import click
@@ -13,7 +12,7 @@ import registry
 
 from .catalog import Catalog
 from .cli_call import json_option
-from .errors import PackageError, RegistryError, RegistryWarning
+from .errors import PackageError, RegistryError
 from .op import Op
 from .tables import make_console, table
 
@@ -80,7 +79,7 @@ def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
 
 
 def locked_ops() -> list[Op]:
-    """The packages of registry.lock that are in the hub client's cache; a warning names each that is not."""
+    """The packages of registry.lock that are in the hub client's cache; says which are not."""
     from .packages.finding import locked
     from .packages.lock import read_lock
 
@@ -90,5 +89,5 @@ def locked_ops() -> list[Op]:
         try:
             found.append(locked(entry, lock, cached=True))
         except RegistryError as error:
-            warnings.warn(str(error), RegistryWarning, stacklevel=2)
+            make_console(stderr=True).print(Text(f"left out: {error}"), soft_wrap=True)
     return found

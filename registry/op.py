@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,11 @@ class Origin:
     def __str__(self) -> str:
         version = f"v{self.version}, " if self.version is not None else ""
         return f"{self.repo} ({version}{self.revision})"
+
+    @property
+    def short(self) -> str:
+        """The same with twelve digits of the commit."""
+        return str(replace(self, revision=self.revision[:12]))
 
 
 @dataclass(frozen=True)

@@ -199,10 +199,8 @@ def test_without_answers_the_reference_judges(webgpu: Registry, bias_add: Path) 
     assert states(webgpu, spoiled(bias_add, change)) == ["passed"]
     template = bias_add / "bias-add-wide.wgsl.jinja"
     text = template.read_text()
-    assert "+" in text
-    template.write_text(text.replace("+ bias", "- bias"))
-    if template.read_text() != text:
-        assert states(webgpu, bias_add) == ["failed"]
+    template.write_text(text.replace("+ offset", "- offset"))
+    assert states(webgpu, bias_add) == ["failed"]
 
 
 def test_cases_that_are_skipped(webgpu: Registry, bias_add: Path) -> None:

@@ -65,6 +65,10 @@ def _check_header(manifest: Manifest) -> None:
             _known(dtype, STORAGE, "dtype", step(path, index))
     for kind, ports in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         _unique([port.role for port in ports], "role", f"$.{kind}", ".role")
+        for index, port in enumerate(ports if kind == "outputs" else ()):
+            if any(port.role == other.role for other in manifest.inputs):
+                needed = "another one than any input; one tensor in place is not supported"
+                _refuse(f"role {port.role!r}", needed, f"$.outputs[{index}].role")
         for index, port in enumerate(ports):
             _check_port(port, manifest, f"$.{kind}[{index}]")
     _identifiers(manifest.tunables, "$.tunables")

@@ -24,7 +24,8 @@ from ..manifest import (
     Variant,
 )
 from .documents import step
-from .newer import NewBinding, NewManifest, NewPass, NewPort, NewVariant, Requirements
+from .newer import NewBinding, NewManifest, NewPass, NewPort, NewVariant
+from .requirements import requirements
 
 MAX_NESTING = 8  # groups of passes in one another
 
@@ -56,9 +57,9 @@ class _Translator:
 
     def translate(self) -> Translation:
         source = self.source
-        both = source.inputs.keys() & source.outputs.keys()
-        for name in sorted(both):
-            _refuse(f"{name!r} among inputs and outputs", "two tensors; one in place is not supported", "$")
+        for name in sorted(source.inputs.keys() & source.outputs.keys()):
+            needed = "another name than any input's; one tensor in place is not supported"
+            _refuse(f"the name {name!r}", needed, step("$.outputs", name))
         roles = self._roles()
         inputs = self._ports("inputs", source.inputs, roles)
         outputs = self._ports("outputs", source.outputs, roles)
@@ -269,8 +270,8 @@ class _Translator:
     def _when(self, path: str, source: NewVariant) -> list[str] | None:
         clauses: list[str] = []
         for where, texts in (
-            ("$.requires", _requirements(self.source.requires, "$.requires")),
-            (f"{path}.requires", _requirements(source.requires, f"{path}.requires")),
+            ("$.requires", requirements(self.source.requires, "$.requires")),
+            (f"{path}.requires", requirements(source.requires, f"{path}.requires")),
             ("$.when", self.source.when),
             (f"{path}.when", source.when),
         ):
@@ -320,30 +321,6 @@ def _flat(
             _refuse("groups nested deeper", f"at most {MAX_NESTING} levels", where)
         loop = Loop(item.id or f"repeat_{index}", item.repeat.index, item.repeat.count)
         yield from _flat(item.passes, f"{where}.passes", (*loops, loop))
-
-
-def _requirements(needs: Requirements, path: str) -> list[str]:
-    """What a device must have, as conditions."""
-    clauses = [f'device.features.has("{name}")' for name in needs.features]
-    for name, value in needs.limits.items():
-        if not _IDENTIFIER.fullmatch(name):
-            _refuse(f"the limit {name!r}", "a limit's name", f"{path}.limits")
-        clauses.append(f"device.limits.{name} >= {value:.0f}")
-    least = needs.subgroup_min_size
-    if least is not None:
-        if least < 1:
-            _refuse(str(least), "at least 1", f"{path}.subgroupMinSize")
-        clauses.append(
-            f'has(device.adapterInfo, "subgroupMinSize") and device.adapterInfo.subgroupMinSize >= {least}'
-        )
-    configs = needs.subgroup_matrix_configs
-    if configs is not None:
-        # An adapter that reports no configurations is not held to them, and none here does.
-        for config in configs or (None,):
-            sizes = () if config is None else (config.m, config.n, config.k)
-            if config is None or config == type(config)() or any(n is not None and n < 1 for n in sizes):
-                _refuse("an empty pattern", "component types or sizes of at least 1", path)
-    return clauses
 
 
 def _refuse(found: str, needed: str, path: str) -> NoReturn:

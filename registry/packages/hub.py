@@ -87,7 +87,7 @@ def download(repo: str, revision: str, *, cached: bool = False) -> tuple[Path, s
     except ModuleNotFoundError as error:
         advice = "pip install 'kernel-registry[hub]', or load a folder"
         raise PackageError(f"{repo}: huggingface_hub is not installed; {advice}") from error
-    with _explained(repo, revision):
+    with _explained(repo, revision, cached):
         folder = Path(
             huggingface_hub.snapshot_download(
                 repo,
@@ -101,7 +101,7 @@ def download(repo: str, revision: str, *, cached: bool = False) -> tuple[Path, s
 
 
 @contextmanager
-def _explained(repo: str, revision: str) -> Iterator[None]:
+def _explained(repo: str, revision: str, cached: bool) -> Iterator[None]:
     """Turns what the client raises into our error, with what helps."""
     from huggingface_hub import errors
 
@@ -120,12 +120,13 @@ def _explained(repo: str, revision: str) -> Iterator[None]:
             "no such revision", "versions are branches v1, v2, ...; a commit has 40 digits"
         ) from cause
     except errors.LocalEntryNotFoundError as cause:
-        offline = isinstance(cause.__cause__, errors.OfflineModeIsEnabled)
-        what = (
-            "not in the cache, and the hub is switched off" if offline else "not in the cache, and no network"
-        )
-        advice = "unset HF_HUB_OFFLINE" if offline else "connect once to fetch it"
-        raise error(what, f"{advice}, or load a folder") from cause
+        if cached:
+            raise error("not in the cache", "`registry lock --check` fetches it") from cause
+        if isinstance(cause.__cause__, errors.OfflineModeIsEnabled):
+            what, advice = "HF_HUB_OFFLINE is set", "unset it"
+        else:
+            what, advice = "the hub cannot be reached", "connect once to fetch it"
+        raise error(f"not in the cache, and {what}", f"{advice}, or load a folder") from cause
     except (OSError, ValueError, errors.EntryNotFoundError) as cause:
         reason = " ".join(str(cause).split())[:200] or type(cause).__name__
         raise error(f"the hub's client failed ({reason})", "try again, or load a folder") from cause
