@@ -94,7 +94,7 @@ def _provenance(op: Op) -> str:
 @frozen_option
 @json_option
 def op(name: str, frozen: bool, as_json: bool) -> None:
-    """Show an operator: its contract and its variants. NAME is an op or a package."""
+    """Show an operator: its contract and its variants. NAME is an op, a package folder or its name."""
     import msgspec
 
     target = find_op(registry._shared, name, frozen)

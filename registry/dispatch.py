@@ -94,13 +94,11 @@ class Registry:
         """
         from .package import Handle
         from .packages.finding import find_package
-        from .packages.lock import read_lock
 
         if not isinstance(source, str | Path):
             raise ContractError(f"a package is a folder's path or a name; found {source!r}")
-        lock = read_lock(self.catalog.lock_path())
         frozen = self.catalog.frozen() if frozen is None else frozen
-        op = find_package(source, version, revision, lock, trust=trust, frozen=frozen)
+        op = find_package(source, version, revision, self.catalog.lock_path(), trust=trust, frozen=frozen)
         if self.catalog.loaded.add(op):
             self._memo.clear()
         return Handle(self, op)

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from forms import FORMS, check
 
 from registry import ContractError, NoPlanError, PackageError, Registry
 from registry.accuracy import judge
+from registry.cli import main
 from registry.op import Op
 from registry.package import Handle
 from registry.packages.cases import run_cases
@@ -150,6 +152,19 @@ def test_where_it_is_not_written(shared: Registry, tmp_path: Path) -> None:
         export_op(shared, op, Path("/proc/none"), "2.1")
     with pytest.raises(ContractError, match=r"2\.0.*needed: 1\.0 or 2\.1"):
         export_op(shared, op, tmp_path / "new", "2.0")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    done = run(main, ["export", "RMSNormalization", str(tmp_path / "a"), "--dialect", "1.0"])
+    assert done.exit_code == 0, done.output
+    assert "ai.onnx::RMSNormalization in" in done.output and "dialect 1.0, 2 variants" in done.output
+    done = run(main, ["export", "RMSNormalization", str(tmp_path / "b"), "--json"])
+    facts = json.loads(done.output)
+    assert (facts["dialect"], facts["variants"]) == ("2.1", 2) and "manifest.json" in facts["digests"]
+    assert run(main, ["export", "RMSNormalization", str(tmp_path / "b")]).exit_code == 2
+    done = run(main, ["test", str(tmp_path / "a"), "--cases", "1", "--backend", "numpy", "--json"])
+    assert json.loads(done.output)["test.json"][0]["reason"] == "no backend here takes it"
 
 
 # test.json

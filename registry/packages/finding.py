@@ -8,13 +8,19 @@ from ..errors import ContractError, PackageError
 from ..op import Op, Origin
 from ..package import load_package
 from .hub import PUBLISHER, Reference, download, make_reference
-from .lock import Entry, Lock, check_lock
+from .lock import Entry, Lock, check_lock, read_lock
 
 
 def find_package(
-    source: str | Path, version: int | None, revision: str | None, lock: Lock, *, trust: bool, frozen: bool
+    source: str | Path,
+    version: int | None,
+    revision: str | None,
+    lock_path: Path,
+    *,
+    trust: bool,
+    frozen: bool,
 ) -> Op:
-    """The package in a folder, or of that name: at the commit of the lock if it has one.
+    """The package in a folder, or of that name: at the commit of the lock, if that has it.
 
     ``frozen`` takes packages by name from the lock alone. A package of a stranger needs ``trust`` or a lock.
 
@@ -31,6 +37,7 @@ def find_package(
     if not pinned and not _may_be_name(source):
         return load_package(Path(source))  # says what is missing there
     reference = make_reference(source, version, revision)
+    lock = read_lock(lock_path)
     entry = lock.find(reference)
     if entry is not None:
         return locked(entry, lock)
