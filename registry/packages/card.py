@@ -44,7 +44,7 @@ def card(op: Op, manifest: Manifest, files: Sequence[str]) -> str:
     parts += ["## Files", "\n".join(f"- [`{file}`]({file})" for file in files)]
     parts += [
         "## Use",
-        "With [kernel-registry](https://pypi.org/project/kernel-registry/), from a folder or from the hub:",
+        "With kernel-registry, from a folder or from the hub:",
         f'```python\nimport registry\n\nkernel = registry.load("owner/{name}", version=1)\n```',
     ]
     return _HEAD + "\n\n".join(part for part in parts if part) + "\n"
