@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
-import platform
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
@@ -11,11 +10,9 @@ import registry_cuda
 import registry_manifests
 import registry_numpy
 import registry_webgpu
-from registry import Registry
+from registry import Registry, measuring
 
-VERSIONS = (
-    "kernel-registry",
-    "numpy",
+LIBRARIES = (
     "cupy-cuda12x",
     "cupy-cuda13x",
     "torch",
@@ -27,18 +24,17 @@ VERSIONS = (
 
 
 def open_registry() -> Registry:
-    """A registry of the built-in backends alone."""
-    return Registry([registry_manifests, registry_numpy, registry_cuda, registry_webgpu], entry_points=False)
+    """A registry of the built-in backends alone, which chooses by the static rules."""
+    plugins = [registry_manifests, registry_numpy, registry_cuda, registry_webgpu]
+    reg = Registry(plugins, entry_points=False)
+    reg.configure(tuned=False)
+    return reg
 
 
 def conditions(reg: Registry) -> dict[str, Any]:
-    """What the results hold for: devices, drivers, versions and the date."""
-    versions = {}
-    for name in VERSIONS:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    devices = {s.name: {"name": s.device, **s.details} for s in reg.backends() if s.available}
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"date": now, "python": platform.python_version(), "versions": versions, "devices": devices}
+    """What the results hold for: devices, drivers, versions, those of libraries too, and the date."""
+    found = measuring.conditions(reg)
+    for name in LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            found["versions"][name] = metadata.version(name)
+    return found

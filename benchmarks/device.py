@@ -41,55 +41,12 @@ FEW = (1024, "float16")
 ROTATED_BYTES = 2**30
 """What the sets of tensors that take turns come to at least."""
 
-COPY_SHADER = """
-@group(0) @binding(0) var<storage, read> source: array<vec4<u32>>;
-@group(0) @binding(1) var<storage, read_write> target_: array<vec4<u32>>;
-
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) lane: u32) {
-    let first = (group.x + group.y * groups.x) * 1024u + lane;
-    for (var k = 0u; k < 4u; k++) {
-        let at = first + k * 256u;
-        if (at < arrayLength(&source)) { target_[at] = source[at]; }
-    }
-}
-"""
-
 
 def copy_call(reg: Registry, backend: str, nbytes: int) -> Call:
     """A copy on the device of that many bytes, read and written together."""
-    if backend == "cuda":
-        import cupy
-
-        source = cupy.resize(cupy.random.standard_normal(2**20, np.float32), nbytes // 8)
-        target = cupy.empty_like(source)
-        here = cupy.cuda.get_current_stream
-        return lambda: target.data.copy_from_device_async(source.data, source.nbytes, here())
-    words = np.resize(np.random.default_rng(0).standard_normal(2**20, np.float32), nbytes // 8)
-    source, target = (reg.to_device(words, backend) for _ in range(2))
-    gpu, home = source.home.found.device, source.home
-    module = gpu.create_shader_module(code=COPY_SHADER)
-    pipeline = gpu.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main"})
-    buffers = (source.buffer, target.buffer)
-    entries = [
-        {"binding": index, "resource": {"buffer": buffer, "offset": 0, "size": nbytes // 2}}
-        for index, buffer in enumerate(buffers)
-    ]
-    group = gpu.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
-    groups = -(-nbytes // 2 // (1024 * 16))
-    down = -(-groups // 65535)
-
-    def work(recorder: Any) -> None:
-        run = recorder.compute("copy")
-        run.set_pipeline(pipeline)
-        run.set_bind_group(0, group)
-        run.dispatch_workgroups(-(-groups // down), down)
-
-    def call(kept: Any = (source, target)) -> None:
-        home.record("copy", work)
-
-    return call
+    copy = reg.catalog.backend(backend).copier(nbytes, reg.catalog.options(backend))
+    assert copy is not None
+    return copy
 
 
 class Tensors:

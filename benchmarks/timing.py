@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from registry import Registry
+from registry.measuring import Times
 
 Call = Callable[[], Any]
 RUNS = 7
@@ -19,19 +18,6 @@ LAUNCHES = 20
 FEWEST_LAUNCHES = 3
 RUN_SECONDS = 0.02
 """What a run is meant to take: slow calls are launched fewer times."""
-
-
-@dataclass(frozen=True)
-class Times:
-    """Seconds of a call, several times, and how they were taken."""
-
-    seconds: tuple[float, ...]
-    method: str
-
-    @property
-    def median(self) -> float:
-        """The middle of them."""
-        return statistics.median(self.seconds)
 
 
 def cuda_times(calls: Sequence[Call]) -> Times:

@@ -31,6 +31,7 @@ from .hookspecs import (
 _shared = Registry()
 backends = _shared.backends
 batch = _shared.batch
+bench = _shared.bench
 compare = _shared.compare
 configure = _shared.configure
 empty = _shared.empty
@@ -48,6 +49,7 @@ refresh = _shared.refresh
 render = _shared.render
 run = _shared.run
 to_device = _shared.to_device
+tune = _shared.tune
 
 __version__ = "0.1.0"
 
@@ -71,6 +73,7 @@ __all__ = [
     "Status",
     "backends",
     "batch",
+    "bench",
     "compare",
     "configure",
     "empty",
@@ -89,4 +92,5 @@ __all__ = [
     "render",
     "run",
     "to_device",
+    "tune",
 ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from .arrays import is_pair
 from .errors import ContractError, suggestion
 from .op import Op
 
-OPTIONS = ("backend", "variant", "device", "outputs", "out", "inputs", "attrs", "profile")
+OPTIONS = ("backend", "variant", "device", "outputs", "out", "inputs", "attrs", "tunables", "profile")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class Call:
     backend: str | tuple[str, ...] | None = None
     variant: str | None = None
     device: str | None = None
+    tunables: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     profile: Mapping[str, Any] | None = None
 
 
@@ -86,6 +88,7 @@ def parse_call(op: Op, positional: Sequence[Any], named: Mapping[str, Any]) -> C
         backend=_backends(op, named.get("backend")),
         variant=_text(op, "variant", named.get("variant")),
         device=_text(op, "device", named.get("device")),
+        tunables=_mapping(op, "tunables", named.get("tunables")),
         profile=named.get("profile"),
     )
 

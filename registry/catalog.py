@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .hookspecs import Availability, Backend
     from .op import Op
     from .plugins import Plugins
+    from .tuned import Store
 
 
 KEEP: Any = object()
@@ -57,6 +58,7 @@ class Catalog:
         self._options: dict[str, dict[str, Any]] = {}
         self.batch_invariant = False
         self.loaded = Loaded()
+        self._tuned = True
         self.refresh()
 
     def refresh(self) -> None:
@@ -66,14 +68,18 @@ class Catalog:
             self._ops: dict[str, Op] = {}
             self._availabilities: dict[tuple[str, str | None], Availability] = {}
             self._environment = {k: v for k, v in os.environ.items() if k.startswith("REGISTRY_")}
+            self._store: Store | None = None
 
     def configure(
         self,
         order: Sequence[str] | None,
         options: Mapping[str, Mapping[str, Any]] | None,
         batch_invariant: bool,
+        tuned: bool,
     ) -> None:
         """See ``Registry.configure``."""
+        if tuned is not KEEP and not isinstance(tuned, bool):
+            raise ContractError(f"configure(tuned={tuned!r}); needed: True or False")
         if batch_invariant is not KEEP and not isinstance(batch_invariant, bool):
             raise ContractError(f"configure(batch_invariant={batch_invariant!r}); needed: True or False")
         if order is not KEEP and order is not None and not order:
@@ -91,6 +97,7 @@ class Catalog:
             self._options = {**self._options, **given}
             if batch_invariant is not KEEP:
                 self.batch_invariant = batch_invariant
+            self._tuned = self._tuned if tuned is KEEP else tuned
             self._availabilities.clear()
 
     def _checked(self, name: str, values: Any) -> dict[str, Any]:
@@ -231,6 +238,33 @@ class Catalog:
     def accepts_software(self, name: str) -> bool:
         """Whether the environment lets a backend's software adapter win an automatic choice."""
         return self._environment.get(f"REGISTRY_{name.upper()}_SOFTWARE", "") not in ("", "0")
+
+    # Measured choices
+
+    @property
+    def store(self) -> Store:
+        """The measured choices that are kept."""
+        with self._lock:
+            if self._store is None:
+                from .cache import cache_folder
+                from .tuned import Store
+
+                self._store = Store(cache_folder())
+            return self._store
+
+    @property
+    def tuned(self) -> bool:
+        """Whether measured choices count: unless ``REGISTRY_TUNED=0`` or ``configure(tuned=False)``."""
+        return self._tuned and self._environment.get("REGISTRY_TUNED") != "0"
+
+    def version(self, name: str) -> str:
+        """The version of the distribution that a backend comes from; empty for one given directly."""
+        from importlib import metadata
+
+        try:
+            return metadata.version(self.plugins.origins[name])
+        except metadata.PackageNotFoundError:
+            return ""
 
     def statuses(self) -> tuple[Status, ...]:
         """See ``Registry.backends``."""

@@ -19,6 +19,7 @@ import registry
 from .cli_call import call_options, find_op, frozen_option, json_option, read_call
 from .cli_conformance import test_command
 from .cli_packages import export_command, lock_command, locked_ops
+from .cli_tune import bench_command, tune_command
 from .errors import ContractError, RegistryError
 from .op import Op
 from .tables import comparison_table, decision_table, make_console, table
@@ -316,9 +317,8 @@ def compare(as_json: bool, **options: Any) -> None:
         sys.exit(1)
 
 
-main.add_command(test_command)
-main.add_command(lock_command)
-main.add_command(export_command)
+for command in (test_command, tune_command, bench_command, lock_command, export_command):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

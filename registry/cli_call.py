@@ -31,10 +31,12 @@ def find_op(reg: Registry, name: str, frozen: bool) -> Op:
     return reg.op(name)
 
 
-def call_options(data: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def call_options(
+    data: bool, op_required: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The options of every command that takes a call."""
     options = [
-        click.argument("op"),
+        click.argument("op", required=op_required),
         click.argument("tensors", nargs=-1, metavar="[NAME=FILE.npy|NAME=SHAPE[:DTYPE]]..."),
         click.option(
             "--from",
@@ -47,6 +49,13 @@ def call_options(data: bool) -> Callable[[Callable[..., None]], Callable[..., No
         click.option("--outputs", help="Outputs, separated by commas."),
         click.option("--backend", help="A backend, or several separated by commas, in order."),
         click.option("--variant", help="Pin one variant."),
+        click.option(
+            "--tunable",
+            "tunables",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Set a tunable of the manifest.",
+        ),
         click.option("--device", help="name, name:0 or name:part of the adapter's name."),
         click.option(
             "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of drawn tensors."
@@ -81,6 +90,7 @@ def read_call(
     outputs: str | None,
     backend: str | None,
     variant: str | None,
+    tunables: tuple[str, ...],
     device: str | None,
     seed: int,
     frozen: bool,
@@ -94,12 +104,14 @@ def read_call(
         ContractError, PackageError: a file, a name or a value is wrong.
     """
     target = find_op(registry._shared, op, frozen)
-    given = read_settings(target, settings)
+    names = (*target.attribute_names, *target.scalars)
+    given = read_settings(settings, names, f"{target.id}: no attribute")
     named: dict[str, Any] = {
         **{name: value for name, value in given.items() if name in target.scalars},
         "attrs": {name: value for name, value in given.items() if name not in target.scalars},
         "inputs": read_tensors(target, tensors, files, seed, data),
         "variant": variant,
+        "tunables": read_settings(tunables, tuple(target.tunables), f"{target.id}: no tunable"),
         "device": device,
     }
     if outputs is not None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 
 import click
@@ -17,7 +15,7 @@ from .conformance import read_case, replay, run
 from .conformance.report import HEADER, Report
 from .dispatch import Registry
 from .packages.cases import Outcome, run_cases
-from .tables import make_console, table
+from .tables import make_console, progress_bar, table
 
 
 @click.command("test")
@@ -58,9 +56,15 @@ def test_command(
     if case is not None:
         report = replay(registry, target, read_case(case), backend, variant)
     else:
-        with _progress(2 * cases) as progress:
+        with progress_bar("requests") as progress:
             report = run(
-                registry, target, cases=cases, seed=seed, backend=backend, variant=variant, progress=progress
+                registry,
+                target,
+                cases=cases,
+                seed=seed,
+                backend=backend,
+                variant=variant,
+                progress=lambda done: progress(done, 2 * cases),
             )
     brought: tuple[Outcome, ...] | str = ()
     if target.package is not None and case is None:
@@ -100,15 +104,3 @@ def _show_brought(brought: tuple[Outcome, ...] | str) -> None:
                 where = " ".join(filter(None, (outcome.backend, outcome.variant)))
                 text = f"{outcome.state} {outcome.case} {where}: {outcome.reason}"
                 console.print(Text(text, style=style), soft_wrap=True)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Shows a bar while something runs, on a terminal only; gives what moves it."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = make_console(stderr=True)
-    columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done: bar.update(task, completed=done)

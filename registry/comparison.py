@@ -11,9 +11,9 @@ import numpy as np
 
 from .accuracy import Expected, Verdict, judge, judge_pair
 from .arrays import NumpyArray, is_pair
-from .call import parse_call, wrong
+from .call import Call, parse_call, wrong
 from .dtypes import numpy_dtype
-from .errors import ContractError, PluginError
+from .errors import ContractError, PluginError, first_line
 from .op import Op
 from .request import Request, TensorType
 from .text import lay_out
@@ -21,6 +21,10 @@ from .text import lay_out
 if TYPE_CHECKING:
     from .decide import Decision
     from .dispatch import Registry
+
+
+Skip = tuple[str, str, str]
+"""A candidate that does not accept the call: backend, variant, reason."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Report:
     request: str
     against: str
     rows: tuple[Comparison, ...]
-    skipped: tuple[tuple[str, str, str], ...] = ()
+    skipped: tuple[Skip, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -85,18 +89,28 @@ class Report:
 
     def skipped_lines(self) -> list[str]:
         """A line for each backend and reason: the first variant, and how many more were skipped for it."""
-        runs: dict[tuple[str, str], list[str]] = {}
-        for backend, variant, reason in self.skipped:
-            runs.setdefault((backend, reason), []).append(variant)
-        return [
-            f"skipped: {backend} {first}{f' and {len(others)} more' if others else ''}: {reason}"
-            for (backend, reason), (first, *others) in runs.items()
-        ]
+        return skipped_lines(self.skipped)
 
     def __str__(self) -> str:
         lines = lay_out(HEADER, self.table())
         skipped = [f"  {line}" for line in self.skipped_lines()]
         return "\n".join([f"{self.request}\n  against {self.against}", *lines, *skipped])
+
+
+def skipped(decision: Decision) -> tuple[Skip, ...]:
+    """The candidates of a decision that do not accept the call."""
+    return tuple((row.backend, row.variant, f"{row.because}: {row.found}") for row in decision.rejected)
+
+
+def skipped_lines(rows: Sequence[Skip]) -> list[str]:
+    """A line for each backend and reason: the first variant, and how many more were skipped for it."""
+    runs: dict[tuple[str, str], list[str]] = {}
+    for backend, variant, reason in rows:
+        runs.setdefault((backend, reason), []).append(variant)
+    return [
+        f"skipped: {backend} {first}{f' and {len(others)} more' if others else ''}: {reason}"
+        for (backend, reason), (first, *others) in runs.items()
+    ]
 
 
 HEADER = (
@@ -126,12 +140,7 @@ def compare(registry: Registry, op: Op, tensors: Sequence[Any], named: Mapping[s
         if is_pair(value):
             raise wrong(op, f"{role} is a (shape, dtype) pair; a comparison needs an array", role)
     options = {name: value for name, value in named.items() if name != "backend"}
-    asked = (call.backend,) if isinstance(call.backend, str) else call.backend
-    if asked is None and call.device is not None:
-        asked = (registry.catalog.split_device(call.device)[0],)
-    if asked is None:
-        asked = tuple(status.name for status in registry.backends() if status.available)
-    decisions = decide_each(registry, op, tensors, options, asked)
+    decisions = decide_each(registry, op, tensors, options, backends_of(registry, call))
     if not decisions:
         return Report(op.id, "nothing: no backend is available", ())
     request = decisions[0].request
@@ -144,7 +153,7 @@ def compare(registry: Registry, op: Op, tensors: Sequence[Any], named: Mapping[s
         try:
             actual = run_poisoned(registry, op, tensors, {**pinned, "outputs": request.asked}, request)
         except Exception as error:  # whatever a backend raises is its result here
-            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            text = first_line(error)
             rows += [Comparison(candidate.backend, candidate.variant, r, None, text) for r in request.asked]
             continue
         first = first or actual
@@ -154,12 +163,17 @@ def compare(registry: Registry, op: Op, tensors: Sequence[Any], named: Mapping[s
             rows.append(Comparison(candidate.backend, candidate.variant, role, verdict))
     if expected is None and len(rows) == len(request.asked):
         against += ", held against itself"
-    skipped = tuple(
-        (row.backend, row.variant, f"{row.because}: {row.found}")
-        for decision in decisions
-        for row in decision.rejected
-    )
-    return Report(str(request), against, tuple(rows), skipped)
+    missed = tuple(skip for decision in decisions for skip in skipped(decision))
+    return Report(str(request), against, tuple(rows), missed)
+
+
+def backends_of(registry: Registry, call: Call) -> tuple[str, ...]:
+    """The backends a call names; all that are available where it names none."""
+    if call.backend is not None:
+        return (call.backend,) if isinstance(call.backend, str) else call.backend
+    if call.device is not None:
+        return (registry.catalog.split_device(call.device)[0],)
+    return tuple(status.name for status in registry.backends() if status.available)
 
 
 def decide_each(

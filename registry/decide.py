@@ -6,10 +6,10 @@ Everything about the machine comes in as data, so that a choice can be tested fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import NoPlanError
 from .hookspecs import Availability, Claim, Predicate, Refusal
@@ -18,6 +18,9 @@ from .language.reasons import why_false
 from .request import Request
 from .scope import NO_DEVICE, request_scope
 from .text import lay_out
+
+if TYPE_CHECKING:
+    from .tuned import Choice
 
 HEADER = ("#", "backend", "variant", "verdict", "because", "found", "needed")
 
@@ -40,7 +43,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Row:
-    """One candidate: a backend's variant, its verdict and the reason."""
+    """One candidate: a backend's variant, its verdict and the reason; where that is a measurement, which."""
 
     backend: str
     variant: str
@@ -51,6 +54,7 @@ class Row:
     condition: str = ""
     demoted: bool = False
     claim: Claim | None = field(default=None, repr=False, compare=False)
+    measured: Choice | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """The row as plain data."""
@@ -64,7 +68,8 @@ class Row:
             "needed",
             "demoted",
         )
-        return {name: getattr(self, name) for name in names}
+        tunables = dict(self.measured.chosen.tunables) if self.measured else {}
+        return {**{name: getattr(self, name) for name in names}, "tunables": tunables}
 
 
 @dataclass(frozen=True)
@@ -72,22 +77,26 @@ class Offer:
     """What one backend brings to a decision: where it stands and what it claims.
 
     ``obstacle`` is a reason against the whole backend that the dispatcher found: a tensor on another device.
+    ``measured`` is the choice among its claims that a measurement has made; it comes first if it accepts.
     """
 
     backend: str
     availability: Availability
     claims: Sequence[Claim | Refusal]
     obstacle: Reason | None = None
+    measured: Choice | None = None
 
 
 @dataclass(frozen=True)
 class Policy:
     """How to choose. ``failures`` are claims that failed to prepare: (backend, variant) to the error; a
-    variant of None stands for the whole backend. ``batch_invariant`` refuses claims that are not."""
+    variant of None stands for the whole backend. ``batch_invariant`` refuses claims that are not. Unless
+    ``measured``, measured choices are not looked for."""
 
     accept_software: bool = False
     batch_invariant: bool = False
     exhaustive: bool = False
+    measured: bool = True
     failures: Mapping[tuple[str, str | None], str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -126,6 +135,10 @@ class Decision:
     def eligible(self) -> tuple[Row, ...]:
         """The candidates that accept the request, the chosen one first."""
         return tuple(row for row in self.rows if row.verdict in ("chosen", "eligible"))
+
+    def request_of(self, row: Row) -> Request:
+        """The request as a candidate takes it: with the tunables that were measured for it."""
+        return replace(self.request, tunables=row.measured.chosen.tunables) if row.measured else self.request
 
     def as_dict(self) -> dict[str, Any]:
         """The decision as plain data, for JSON."""
@@ -166,7 +179,7 @@ def decide(request: Request, offers: Iterable[Offer], policy: Policy = Policy())
     """
     rows: list[Row] = []
     for offer in offers:
-        rows += _judge_offer(request, offer, policy, settled=any(r.verdict == "chosen" for r in rows))
+        rows += _judge_offer(request, offer, policy, next((r for r in rows if r.verdict == "chosen"), None))
         if not policy.exhaustive and any(row.verdict == "chosen" for row in rows):
             break
     return Decision(request, tuple(rows))
@@ -178,29 +191,34 @@ def conditions_met(request: Request, claim: Claim, device: Mapping[str, Any]) ->
     return next((n for n, c in enumerate(claim.when) if judge.fails(c) is not None), len(claim.when))
 
 
-def _judge_offer(request: Request, offer: Offer, policy: Policy, settled: bool) -> list[Row]:
+def _judge_offer(request: Request, offer: Offer, policy: Policy, winner: Row | None) -> list[Row]:
     rows = [
         Row(offer.backend, r.variant, "rejected", r.condition, r.found, r.needed, r.condition)
         for r in offer.claims
         if isinstance(r, Refusal)
     ]
     claims = sorted((c for c in offer.claims if isinstance(c, Claim)), key=lambda c: -c.priority)
-    against = _against_backend(offer, policy)
+    against = against_backend(offer, policy)
     if against is not None:
         names = [claim.variant for claim in claims] or ([] if rows else ["all"])
         return rows + [_rejected(offer.backend, name, against) for name in names]
     judge = _Judge(request, offer.availability.device)
+    lead = _measured_claim(request, offer, policy, claims)
+    behind = "behind the measured choice" if winner is not None and winner.measured else "lower priority"
     accepted: list[Row] = []
     demoted: list[Row] = []
+    if lead is not None:
+        claims.remove(lead)
+        row = Row(offer.backend, lead.variant, "eligible", behind, claim=lead, measured=offer.measured)
+        accepted.append(row)
+        rows.append(row)
+    if winner is None and lead is not None:
+        behind = "behind the measured choice"
     for claim in claims:
         if accepted and not policy.exhaustive:
-            rows.append(Row(offer.backend, claim.variant, "not tried", "lower priority", claim=claim))
+            rows.append(Row(offer.backend, claim.variant, "not tried", behind, claim=claim))
             continue
-        reason = _variance(claim) if policy.batch_invariant else None
-        reason = reason or judge.first_failure(claim)
-        failure = policy.failures.get((offer.backend, claim.variant))
-        if reason is None and failure is not None:
-            reason = Reason("prepares on this device", "it could not be prepared", failure)
+        reason = _against_claim(claim, offer, policy, judge)
         demotion = judge.first_demotion(claim) if reason is None else None
         if isinstance(demotion, Reason):
             reason = demotion
@@ -211,23 +229,39 @@ def _judge_offer(request: Request, offer: Offer, policy: Policy, settled: bool) 
             demoted.append(Row(offer.backend, claim.variant, "eligible", because, demoted=True, claim=claim))
             rows.append(demoted[-1])
         else:
-            accepted.append(Row(offer.backend, claim.variant, "eligible", "lower priority", claim=claim))
+            accepted.append(Row(offer.backend, claim.variant, "eligible", behind, claim=claim))
             rows.append(accepted[-1])
-    if settled or not (accepted or demoted):
+    if winner is not None or not (accepted or demoted):
         return rows
-    winner = (accepted or demoted)[0]
-    because = winner.because if winner.demoted else "every condition holds"
-    won = Row(
-        winner.backend,
-        winner.variant,
-        "chosen",
-        because,
-        demoted=winner.demoted,
-        claim=winner.claim,
-    )
+    first = (accepted or demoted)[0]
+    because = first.because if first.demoted else "every condition holds"
+    if first.measured is not None:
+        because = ", ".join(
+            filter(None, (f"by measurement of {first.measured.day}", first.measured.settings))
+        )
+    won = replace(first, verdict="chosen", because=because)
     # Accepted before demoted, otherwise as tried: the printed order is the order of preference.
-    rows = [won if row is winner else row for row in rows]
+    rows = [won if row is first else row for row in rows]
     return [row for row in rows if not row.demoted] + [row for row in rows if row.demoted]
+
+
+def _measured_claim(request: Request, offer: Offer, policy: Policy, claims: Sequence[Claim]) -> Claim | None:
+    """The claim that was chosen by measurement, if it accepts the request: else the static rules stand."""
+    if offer.measured is None:
+        return None
+    chosen = offer.measured.chosen
+    judge = _Judge(replace(request, tunables=chosen.tunables), offer.availability.device)
+    claim = next((claim for claim in claims if claim.variant == chosen.variant), None)
+    return claim if claim is not None and _against_claim(claim, offer, policy, judge) is None else None
+
+
+def _against_claim(claim: Claim, offer: Offer, policy: Policy, judge: _Judge) -> Reason | None:
+    reason = _variance(claim) if policy.batch_invariant else None
+    reason = reason or judge.first_failure(claim)
+    failure = policy.failures.get((offer.backend, claim.variant))
+    if reason is None and failure is not None:
+        reason = Reason("prepares on this device", "it could not be prepared", failure)
+    return reason
 
 
 def _variance(claim: Claim) -> Reason | None:
@@ -238,7 +272,8 @@ def _variance(claim: Claim) -> Reason | None:
     return Reason(condition, condition, "it splits rows", "configure(batch_invariant=False)")
 
 
-def _against_backend(offer: Offer, policy: Policy) -> Reason | None:
+def against_backend(offer: Offer, policy: Policy) -> Reason | None:
+    """The reason against all claims of a backend, or None."""
     here = offer.availability
     if not here.available:
         return Reason(here.condition, here.condition, here.found, here.needed)

@@ -17,6 +17,7 @@ from .plan import Plan
 from .readers import Readers
 
 if TYPE_CHECKING:
+    from .benchmark import Benchmark
     from .comparison import Report
     from .decide import Decision
     from .hookspecs import Backend, Finding, RenderedPass
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .package import Handle
     from .request import Request
     from .symbols import Shape
+    from .tuning import Tuning
 
 
 class Registry:
@@ -120,7 +122,8 @@ class Registry:
             named: tensors by ONNX name or calling name, attributes, and the options ``outputs`` (a name or
                 several), ``out`` (arrays to write), ``backend`` (a name, strict, or a sequence),
                 ``variant``, ``device`` (``name``, ``name:0`` or ``name:part of its name``), ``inputs`` and
-                ``attrs`` (mappings, for names that an option shadows).
+                ``attrs`` (mappings, for names that an option shadows), ``tunables`` (a mapping, in place of
+                the manifest's).
 
         Returns:
             One array, or a named tuple when outputs are asked for as a sequence or mapping. They are of the
@@ -211,7 +214,8 @@ class Registry:
                     self.catalog.backend(row.backend),
                     availability(self.catalog, row.backend, call, request),
                 )
-                found[row.backend] = 0 if request.empty else backend.scratch_bytes(request, row.claim, here)
+                exact = decision.request_of(row)
+                found[row.backend] = 0 if request.empty else backend.scratch_bytes(exact, row.claim, here)
         return found
 
     def compare(self, op: str | Op, /, *tensors: Any, **named: Any) -> Report:
@@ -222,6 +226,33 @@ class Registry:
         from .comparison import compare
 
         return compare(self, self.op(op), tensors, named)
+
+    def bench(self, op: str | Op, /, *tensors: Any, variants: bool = False, **named: Any) -> Benchmark:
+        """Times this call on every available backend, or those it names, side by side.
+
+        Takes what ``run`` takes, except ``out``. Each backend runs the variant it would choose, or all
+        ``variants``, with host arrays and with tensors on its device; results are judged before.
+        """
+        from .benchmark import bench
+
+        return bench(self, self.op(op), tensors, named, variants)
+
+    def tune(self, op: str | Op, /, *tensors: Any, **named: Any) -> Tuning:
+        """Measures every candidate that accepts this call, and keeps the choice for calls of its class.
+
+        Takes what ``run`` takes, except ``out``, ``variant`` and ``tunables``. Tensors on the host count with
+        their way to a device and back, tensors on a device without. Variants are measured first, then, by
+        backend, the fastest one's tunables. A candidate whose results are wrong is never chosen; one that is
+        not faster than the static choice by more than the spread does not replace it. The choice is kept in
+        ``REGISTRY_CACHE_DIR`` or the platform's folder for caches; ``explain`` says where it is followed.
+
+        Raises:
+            ContractError: the call breaks the contract, has no data, or settles what is to be measured.
+            NoPlanError: no candidate accepts the request.
+        """
+        from .tuning import tune
+
+        return tune(self, self.op(op), tensors, named)
 
     # Devices
 
@@ -269,16 +300,18 @@ class Registry:
         backends: Sequence[str] | None = KEEP,
         options: Mapping[str, Mapping[str, Any]] | None = None,
         batch_invariant: bool = KEEP,
+        tuned: bool = KEEP,
     ) -> None:
         """Sets the order of backends (these and no others; None: by priority) and options by backend.
 
         ``batch_invariant=True`` refuses variants by which a row's bits depend on the number of rows (default:
-        False). What is left out stays as it was. Forgets all plans.
+        False). ``tuned=False`` ignores what ``tune`` has measured (default: True). What is left out stays
+        as it was. Forgets all plans.
 
         Raises:
             ContractError: an unknown backend or option, or a value of the wrong kind.
         """
-        self.catalog.configure(backends, options, batch_invariant)
+        self.catalog.configure(backends, options, batch_invariant, tuned)
         self._memo.clear()
 
     def refresh(self) -> None:
@@ -286,6 +319,10 @@ class Registry:
         self.catalog.refresh()
         self._readers = Readers(self.catalog)
         self._memo = Memo(self._readers)
+
+    def forget_plans(self) -> None:
+        """Forgets all plans, as after a change of what they were chosen by."""
+        self._memo.clear()
 
     def _render(
         self, op: str | Op, tensors: tuple[Any, ...], named: dict[str, Any]
@@ -295,11 +332,12 @@ class Registry:
 
         call = parse_call(self.op(op), tensors, named)
         request = self._bind(call)
-        row = choose(self.catalog, call, request, Policy()).require()
+        decision = choose(self.catalog, call, request, Policy())
+        row = decision.require()
         assert row.claim is not None
         here = availability(self.catalog, row.backend, call, request)
         backend = self.catalog.backend(row.backend)
-        return backend, backend.render(request, row.claim, here)
+        return backend, backend.render(decision.request_of(row), row.claim, here)
 
     def _bind(self, call: Call) -> Request:
         from .planning import bind_call

@@ -113,6 +113,11 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
+def first_line(error: BaseException) -> str:
+    """What an exception says, in a line; its type where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def shorten(text: str, width: int) -> str:
     """The text, cut to ``width`` characters with an ellipsis at its end."""
     return text if len(text) <= width else text[: width - 3] + "..."

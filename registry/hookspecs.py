@@ -253,6 +253,20 @@ class Backend:
         """Copies one of this backend's tensors to a new host array."""
         raise ContractError(f"backend {self.name!r} has no tensors of its own")
 
+    def wait(self, options: Mapping[str, Any]) -> None:
+        """Returns when all work begun so far on the device is done; ``options`` as for ``probe``.
+
+        For clocks. A backend whose runs end when they return has nothing to wait for.
+        """
+
+    def copier(self, nbytes: int, options: Mapping[str, Any]) -> Callable[[], None] | None:
+        """What begins a copy within the device's memory that moves so many bytes, read and written together.
+
+        Its speed is what a kernel's is measured by. None: the backend cannot say. ``options`` as for
+        ``probe``.
+        """
+        return None
+
     def begin_batch(self) -> None:
         """From here on, device work of the calling thread may be collected instead of submitted."""
 

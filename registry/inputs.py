@@ -62,8 +62,8 @@ def read_tensors(
     return tensors
 
 
-def read_settings(op: Op, settings: Sequence[str]) -> dict[str, Any]:
-    """Attributes and scalar arguments from ``name=value`` texts.
+def read_settings(settings: Sequence[str], names: Sequence[str], unknown: str) -> dict[str, Any]:
+    """Values by name from ``name=value`` texts; ``unknown`` begins what is said of another name.
 
     A value is a number, true, false, a JSON list or plain text.
 
@@ -72,22 +72,19 @@ def read_settings(op: Op, settings: Sequence[str]) -> dict[str, Any]:
     """
     import json
 
-    attributes: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for text in settings:
         name, sign, value = text.partition("=")
         if not sign:
             raise ContractError(f"{text!r}; needed: name=value")
-        names = (*op.attribute_names, *op.scalars)
         if name not in names:
             known = ", ".join(names) or "none"
-            raise ContractError(
-                f"{op.id}: no attribute {name!r}{suggestion(name, names)}; attributes: {known}"
-            )
+            raise ContractError(f"{unknown} {name!r}{suggestion(name, names)}; there are: {known}")
         try:
-            attributes[name] = json.loads(value)
+            found[name] = json.loads(value)
         except ValueError:
-            attributes[name] = value
-    return attributes
+            found[name] = value
+    return found
 
 
 def _draw(shape: tuple[int, ...], dtype: str, name: str, seed: int) -> np.ndarray[Any, Any]:

@@ -218,6 +218,8 @@ class Extensions(Record, frozen=True):
     expression: there a call may be cut into parts. Tensors of lower rank broadcast."""
     bytes_moved: str | None = None
     """The bytes a perfect kernel reads and writes, as an expression; benchmarks divide by it."""
+    tune: dict[str, list[int | float | bool | str]] = {}
+    """Values of tunables that tuning tries beside their defaults."""
 
 
 class Manifest(Record, frozen=True):

@@ -116,6 +116,14 @@ class Op:
         return (*self.manifest.attributes, *self.manifest.attribute_names)
 
     @cached_property
+    def tunables(self) -> Mapping[str, int | float | bool | str]:
+        """Defaults of the manifest's tunables and of those that only variants have."""
+        own = [variant.tunables for variant in self.manifest.variants]
+        return {
+            name: value for tunables in (*own, self.manifest.tunables) for name, value in tunables.items()
+        }
+
+    @cached_property
     def variants(self) -> Mapping[str, Variant]:
         """Manifest variants by id, in manifest order."""
         return {variant.id: variant for variant in self.manifest.variants}

@@ -16,12 +16,14 @@ from .packages.metadata import NAME as METADATA
 from .packages.metadata import TEMPLATE_SUFFIXES, check_metadata, parse_metadata
 
 if TYPE_CHECKING:
+    from .benchmark import Benchmark
     from .comparison import Report
     from .decide import Decision
     from .dispatch import Registry
     from .hookspecs import Finding, RenderedPass
     from .plan import Plan
     from .symbols import Shape
+    from .tuning import Tuning
 
 
 class Handle:
@@ -71,6 +73,14 @@ class Handle:
     def compare(self, /, *tensors: Any, **named: Any) -> Report:
         """See ``Registry.compare``."""
         return self._registry.compare(self.op, *tensors, **named)
+
+    def bench(self, /, *tensors: Any, **named: Any) -> Benchmark:
+        """See ``Registry.bench``."""
+        return self._registry.bench(self.op, *tensors, **named)
+
+    def tune(self, /, *tensors: Any, **named: Any) -> Tuning:
+        """See ``Registry.tune``."""
+        return self._registry.tune(self.op, *tensors, **named)
 
     def __repr__(self) -> str:
         return f"<package {self.id} from {self.package.provenance}>"

@@ -6,6 +6,7 @@ depend on each other; only those are cut.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,6 +47,17 @@ def cut(request: Request, limit: int) -> tuple[Part, ...]:
     if not lead or least > limit:
         return ()
     return tuple(_part(request, index) for index in _ranges(lead, limit // least))
+
+
+def split_rows(request: Request) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """The number of rows of each tensor by role, and the dimensions of one: what is left of its shape
+    without the leading dimensions along which results do not depend on each other."""
+    rank, count = _rank(request), _independent_axes(request)
+    found = {}
+    for role, tensor in request.tensors.items():
+        own = max(0, count - (rank - len(tensor.shape)))  # a tensor that broadcasts may lack leading ones
+        found[role] = (math.prod(tensor.shape[:own]), tensor.shape[own:])
+    return found
 
 
 def nbytes(tensor: TensorType) -> int:

@@ -88,7 +88,7 @@ def evaluate_variant(request: Request, variant: Variant, device: Mapping[str, An
     """
     manifest = request.op.manifest
     scope = request_scope(request, device)
-    scope["tunables"] = {**manifest.tunables, **variant.tunables}
+    scope["tunables"] = {**manifest.tunables, **variant.tunables, **request.tunables}
     scope = derive(variant.derive, scope)
     scratch = {s.id: TensorType(_shape(s.shape, scope), s.dtype) for s in variant.intermediates}
     passes: list[PreparedPass] = []

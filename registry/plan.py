@@ -87,7 +87,11 @@ class Plan:
 
     def _read(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> Call:
         """The call, checked to be what the plan was made for."""
-        settled = [name for name in ("backend", "variant", "device", "outputs", "profile") if name in named]
+        settled = [
+            name
+            for name in ("backend", "variant", "device", "outputs", "tunables", "profile")
+            if name in named
+        ]
         if settled:
             raise ContractError(f"a plan's {settled[0]} is settled; prepare another plan")
         op = self.request.op

@@ -61,7 +61,8 @@ def make_plan(
         backend = catalog.backend(row.backend)
         options = catalog.options(row.backend, place_of(catalog, row.backend, call, request))
         try:
-            executable = None if request.empty else backend.prepare(request, row.claim, options)
+            exact = decision.request_of(row)
+            executable = None if request.empty else backend.prepare(exact, row.claim, options)
             if not request.empty and not callable(executable):
                 raise TypeError(f"prepare gave {executable!r}; needed: something to call")
         except Exception as error:  # whatever a backend raises becomes the reason against its claim
@@ -72,7 +73,7 @@ def make_plan(
                 warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=4)
             continue
         plan = Plan(
-            request=request,
+            request=decision.request_of(row),
             decision=decision,
             types=types,
             target=backend,

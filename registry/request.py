@@ -11,6 +11,7 @@ from typing import Any
 from .arrays import ArrayType, Owner, describe, no_owner, shapes_text
 from .call import Call, parse_call, wrong
 from .dtypes import SCALAR_RANGES, SHORT_NAMES, STORAGE
+from .errors import suggestion
 from .op import Op, TensorSpec
 from .scope import contract_scope, infer_shape
 
@@ -35,7 +36,7 @@ class Request:
     ``inputs`` and ``outputs`` hold the tensors that take part, by role; ``asked`` are the outputs the caller
     wants, in that order (a required output may be bound without being asked for). ``dtypes`` maps type
     variables and the concrete dtypes of ports to dtypes. ``devices`` maps the role of each input that lives
-    on a device to that device.
+    on a device to that device. ``tunables`` stand in place of the manifest's and the variant's.
     """
 
     op: Op
@@ -46,6 +47,7 @@ class Request:
     args: Mapping[str, Any]
     dtypes: Mapping[str, str]
     devices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    tunables: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def tensors(self) -> Mapping[str, TensorType]:
@@ -65,6 +67,7 @@ class Request:
         changed = [
             f"{name}={value!r}" for name, value in self.attrs.items() if value != self.op.attributes.get(name)
         ]
+        changed += [f"tunables.{name}={value!r}" for name, value in self.tunables.items()]
         return f"{self.op.id}  {'  '.join([*parts, *changed])}  ->  {', '.join(self.asked)}"
 
 
@@ -89,6 +92,7 @@ def bind(call: Call, owner: Owner = no_owner, fallback: Op | None = None) -> Req
     dtypes = _bind_dtypes(op, types, given)
     attrs = _check_attrs(op, call.attrs)
     args = _check_args(op, call.args)
+    tunables = {name: _check_tunable(op, name, value) for name, value in call.tunables.items()}
     inputs = {role: TensorType(t.shape, t.dtype) for role, t in types.items()}
     devices = {role: t.device for role, t in types.items() if t.device is not None}
     scope = contract_scope(op, inputs, dtypes, attrs, args)
@@ -100,7 +104,7 @@ def bind(call: Call, owner: Owner = no_owner, fallback: Op | None = None) -> Req
             outputs[spec.role] = _output(op, spec, types, given, dtypes, scope, fallback, call)
             if spec.dtype is not None:
                 dtypes.setdefault(spec.dtype, outputs[spec.role].dtype)
-    return Request(op, inputs, outputs, call.asked, attrs, args, dtypes, devices)
+    return Request(op, inputs, outputs, call.asked, attrs, args, dtypes, devices, tunables)
 
 
 def _bind_dtypes(op: Op, types: Mapping[str, ArrayType], given: Mapping[str, ArrayType]) -> dict[str, str]:
@@ -183,6 +187,22 @@ def _check_args(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
             raise wrong(op, f"argument {name} is {value!r}; needed: {needed}", name)
         args[name] = value
     return args
+
+
+def _check_tunable(op: Op, name: str, value: Any) -> Any:
+    """A tunable of the manifest or of a variant, and a value of its default's kind."""
+    defaults = op.tunables
+    if name not in defaults:
+        known = ", ".join(defaults) or "none"
+        raise wrong(op, f"no tunable {name!r}{suggestion(str(name), list(defaults))}; tunables: {known}")
+    default = defaults[name]
+    kinds = (
+        (int, float) if isinstance(default, int | float) and not isinstance(default, bool) else type(default)
+    )
+    if not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool):
+        kind = "number" if isinstance(kinds, tuple) else kinds.__name__
+        raise wrong(op, f"tunable {name} is {value!r}; needed: a {kind}, as its default {default!r}")
+    return value
 
 
 def _check_rule(

@@ -76,6 +76,7 @@ def request_scope(request: Request, device: Mapping[str, Any]) -> dict[str, Any]
         EvaluationError: a derived value cannot be computed; names it.
     """
     scope = contract_scope(request.op, request.tensors, request.dtypes, request.attrs, request.args, device)
+    scope["tunables"] = {**request.op.manifest.tunables, **request.tunables}
     return derive(request.op.manifest.derive, scope)
 
 

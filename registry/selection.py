@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from .call import Call
 from .catalog import Catalog
-from .decide import Decision, Offer, Policy, Reason, decide
+from .decide import Decision, Offer, Policy, Reason, against_backend, decide
 from .errors import ContractError, suggestion
 from .hookspecs import Availability, Claim, Refusal
 from .request import Request
+from .tuned import find
 
 
 def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> Decision:
@@ -22,28 +23,81 @@ def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> De
     names = considered(catalog, call)
     if call.variant is not None:
         _check_variant(catalog, call, names)
-    # Who names a backend, a device or a variant, or has put tensors on a device, takes a software adapter.
-    # Only who names exactly one has tensors moved to it.
-    one = isinstance(call.backend, str) or call.device is not None or call.variant is not None
-    listed = call.backend is not None or catalog.listed() is not None
-    software = one or listed or call.op.package is not None or bool(request.devices)
-    offers = (_offer(catalog, name, call, request, moves=one) for name in names)
-    policy = replace(policy, accept_software=software, batch_invariant=catalog.batch_invariant)
-    decision = decide(request, offers, policy)
-    if decision.backend is None:
+    offers = _offers(catalog, call, request, names)
+    policy = _completed(policy, catalog, call, request)
+    if policy.measured and _may_be_measured(catalog, call):
+        decision = _decide_measured(catalog, request, tuple(offers), policy, is_automatic(catalog, call))
+    else:
+        decision = decide(request, offers, policy)
+    row = decision.chosen
+    if row is None:
         return decision
-    notes = []
+    notes = [] if row.measured is None else [str(row.measured)]
     device = next(iter(request.devices.values()), None)
-    if device and decision.backend != device.partition(":")[0]:
+    if device and row.backend != device.partition(":")[0]:
         notes.append(f"moves {', '.join(request.devices)} from {device} through the host and the result back")
     elif device and call.profile is None:
         own = {role: call.tensors[role] for role in request.devices}
         try:
-            notes.extend(catalog.backend(decision.backend).remarks(own))
+            notes.extend(catalog.backend(row.backend).remarks(own))
         except Exception as error:  # what a stranger cannot say must not stop a run
-            notes.append(f"{decision.backend} says nothing of its tensors: {error}")
-    notes.append(availability(catalog, decision.backend, call, request).note)
+            notes.append(f"{row.backend} says nothing of its tensors: {error}")
+    notes.append(availability(catalog, row.backend, call, request).note)
     return replace(decision, notes=tuple(filter(None, notes)))
+
+
+def is_automatic(catalog: Catalog, call: Call) -> bool:
+    """Whether the backend is the registry's choice: neither the call nor the user's list names any."""
+    return not _names_one(call) and call.backend is None and catalog.listed() is None
+
+
+def contenders(catalog: Catalog, call: Call, request: Request) -> list[Offer]:
+    """What the backends offer that can run a call here, whichever of their claims accept it."""
+    policy = _completed(Policy(), catalog, call, request)
+    offers = _offers(catalog, call, request, considered(catalog, call))
+    return [offer for offer in offers if against_backend(offer, policy) is None]
+
+
+def _names_one(call: Call) -> bool:
+    return isinstance(call.backend, str) or call.device is not None or call.variant is not None
+
+
+def _completed(policy: Policy, catalog: Catalog, call: Call, request: Request) -> Policy:
+    # Who names a backend, a device or a variant, or has put tensors on a device, takes a software adapter.
+    named = not is_automatic(catalog, call)
+    software = named or call.op.package is not None or bool(request.devices)
+    return replace(policy, accept_software=software, batch_invariant=catalog.batch_invariant)
+
+
+def _offers(catalog: Catalog, call: Call, request: Request, names: Iterable[str]) -> Iterator[Offer]:
+    # Only who names exactly one backend has tensors moved to it.
+    return (_offer(catalog, name, call, request, moves=_names_one(call)) for name in names)
+
+
+def _may_be_measured(catalog: Catalog, call: Call) -> bool:
+    """Whether to look for a measured choice: what the call settles itself stands as it is."""
+    settled = call.variant is not None or call.profile is not None or call.tunables
+    return not settled and catalog.tuned and catalog.store.knows(call.op.id)
+
+
+def _decide_measured(
+    catalog: Catalog, request: Request, offers: tuple[Offer, ...], policy: Policy, automatic: bool
+) -> Decision:
+    """Decides with measured choices: within each backend, and of the backend where the choice is automatic.
+
+    A measured choice that does not accept the request, or cannot be prepared, leaves the static order.
+    """
+    able = [offer for offer in offers if against_backend(offer, policy) is None]
+    own = {offer.backend: find(catalog, request, [offer]) for offer in able}
+    offers = tuple(replace(offer, measured=own.get(offer.backend)) for offer in offers)
+    overall = find(catalog, request, able) if automatic and len(able) > 1 else None
+    if overall is not None:
+        first = [replace(o, measured=overall) for o in offers if o.backend == overall.chosen.backend]
+        others = [offer for offer in offers if offer.backend != overall.chosen.backend]
+        decision = decide(request, [*first, *others], policy)
+        if decision.chosen is not None and decision.chosen.measured == overall:
+            return decision
+    return decide(request, offers, policy)
 
 
 def considered(catalog: Catalog, call: Call) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich import box
 from rich.console import Console
@@ -29,6 +30,18 @@ def make_console(stderr: bool = False) -> Console:
     """A console for tables: as wide as the terminal, or ``WIDTH`` when there is none."""
     made = Console(highlight=False, stderr=stderr)
     return made if made.is_terminal else Console(highlight=False, stderr=stderr, width=WIDTH)
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows a bar while something runs, on a terminal only; gives what moves it: done, of how many."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = make_console(stderr=True)
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def table(title: str | None, header: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 README = Path(__file__).parent.parent / "README.md"
@@ -14,15 +15,15 @@ BLOCK = re.compile(
 )
 
 
-def output_of(command: str) -> str:
-    """What the command prints, without colours."""
+def output_of(command: str, cache: str) -> str:
+    """What the command prints, without colours. ``cache``: a folder in place of the user's own."""
     words = command.replace("\\\n", " ").split()[1:]
     done = subprocess.run(
         [sys.executable, "-m", "registry", *words],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "NO_COLOR": "1", "TERM": "dumb"},
+        env={**os.environ, "NO_COLOR": "1", "TERM": "dumb", "REGISTRY_CACHE_DIR": cache},
     )
     return "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
 
@@ -30,7 +31,9 @@ def output_of(command: str) -> str:
 def main() -> None:
     """Rewrites the README in place."""
     text = README.read_text(encoding="utf-8")
-    README.write_text(BLOCK.sub(lambda m: m[1] + output_of(m["command"]) + m[4], text), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as cache:
+        text = BLOCK.sub(lambda m: m[1] + output_of(m["command"], cache) + m[4], text)
+    README.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

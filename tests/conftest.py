@@ -38,11 +38,17 @@ def load_script(name: str) -> ModuleType:
     return module
 
 
+def pytest_configure() -> None:
+    """What the user has measured must not change results."""
+    os.environ["REGISTRY_TUNED"] = "0"
+    registry.refresh()
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's own settings must not change results."""
     for name in list(os.environ):
-        if name.startswith("REGISTRY_") and name != "REGISTRY_SEEDS":
+        if name.startswith("REGISTRY_") and name not in ("REGISTRY_SEEDS", "REGISTRY_TUNED"):
             monkeypatch.delenv(name)
 
 

@@ -676,3 +676,66 @@ def test_a_redirected_table_is_whole() -> None:
 def test_an_attribute_among_tensors_is_told_where_it_goes() -> None:
     found = invoke("explain", "LayerNormalization", *LN_SHAPES, "axis=9", code=2)
     assert "axis is no tensor; it goes by --set axis=9" in found.stdout + found.stderr
+
+
+# Measuring
+
+
+BIAS_ADD = ("BiasAdd", "X=1x6x8", "bias=8", "skip=1x6x8")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own, in use."""
+    monkeypatch.setenv("REGISTRY_TUNED", "1")
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_tune(cache: Path, default: None) -> None:
+    assert json_of("tune", "--list") == []
+    found = json_of("tune", *BIAS_ADD, "--backend", "numpy")
+    assert found["kept"] and found["choice"]["static"]["variant"] == "blocked"
+    assert {row["variant"] for row in found["rows"]} == {"blocked", "reference"}
+    registry.refresh()
+    decision = json_of("explain", *BIAS_ADD, "--backend", "numpy")
+    assert decision["candidates"][0]["because"] == f"by measurement of {found['choice']['date'][:10]}"
+    (kept,) = json_of("tune", "--list")
+    assert kept["op"] == "com.microsoft::BiasAdd" and kept["choice"] == found["choice"]
+    assert "X float32 8x8" in invoke("tune", "--list", "BiasAdd").stdout
+    assert json_of("tune", "--list", "LayerNormalization") == []
+    text = invoke("tune", *BIAS_ADD, "--backend", "numpy").stdout
+    assert "chosen by measurement of" in text and "results judged by the float64 reference" in text
+    assert json_of("tune", "--clear", "LayerNormalization") == {"removed": 0}
+    assert "1 removed from" in invoke("tune", "--clear").stdout
+    assert json_of("tune", "--list") == [] and not list(cache.rglob("*.json"))
+
+
+def test_tune_on_a_device(cache: Path, webgpu: registry.Registry) -> None:
+    found = json_of("tune", *BIAS_ADD, "--on", "webgpu")
+    assert {row["backend"] for row in found["rows"]} == {"webgpu"}
+    (kept,) = json_of("tune", "--list")
+    assert kept["class"]["tensors"]["X"] == "float32 8x8 on webgpu"
+
+
+def test_tune_wants_an_op() -> None:
+    assert "Missing argument 'OP'" in invoke("tune", code=2).stderr
+    assert "no op 'BiasAd'" in complaint("tune", "--list", "BiasAd")
+    assert "works on host arrays" in complaint("tune", *BIAS_ADD, "--on", "numpy")
+
+
+def test_bench(tmp_path: Path) -> None:
+    (row,) = json_of("bench", *BIAS_ADD, "--backend", "numpy")
+    assert row["variant"] == "blocked" and row["us"] > 0 and row["device"]["name"] and row["date"]
+    text = invoke("bench", *BIAS_ADD, "--backend", "numpy", "--variants").stdout
+    assert "blocked" in text and "reference" in text and "GB/s" in text
+
+
+def test_tunables_on_the_command_line(profile: str) -> None:
+    pinned = ("--backend", "webgpu", "--profile", profile)
+    assert (
+        "@workgroup_size(64)" in invoke("render", *BIAS_ADD, *pinned, "--tunable", "WORKGROUP_SIZE=64").stdout
+    )
+    assert "no tunable 'ITEM' (did you mean 'ITEMS'?)" in complaint(
+        "render", *BIAS_ADD, *pinned, "--tunable", "ITEM=1"
+    )

@@ -141,6 +141,9 @@ def _check_extensions(op: Op, contract: Names, derived: Names) -> None:
         check_value(rule.rule, contract, f"{path}.rule")
     check_value(op.manifest.registry.bytes_moved, contract, "$.registry.bytesMoved")
     check_value(op.manifest.registry.independent_axes, derived, "$.registry.independentAxes")
+    for name, values in op.manifest.registry.tune.items():
+        _known(name, op.tunables, "tunable", step("$.registry.tune", name))
+        _not_empty(values, step("$.registry.tune", name))
 
 
 def _check_variants(op: Op, derived: Names) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import tempfile
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from registry.cache import cache_folder, write_whole
 from registry.errors import BackendError
 
 OPTIONS = ("--std=c++17",)
@@ -41,7 +40,8 @@ def compile_source(source: str, capability: tuple[int, int]) -> bytes:
     with suppress(OSError):
         return file.read_bytes()
     code = run_nvrtc(source, (target, *OPTIONS), exact)[0]
-    _keep(file, code)
+    with suppress(OSError):  # a folder that cannot be written is no reason to fail
+        write_whole(file, code)
     return code
 
 
@@ -72,14 +72,4 @@ def run_nvrtc(source: str, options: tuple[str, ...], machine_code: bool = True) 
 
 def _cache_file(source: str, target: str, version: tuple[int, int]) -> Path:
     digest = hashlib.sha256("\0".join((source, target, *OPTIONS, str(version))).encode()).hexdigest()
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(root) / "kernel-registry" / "cuda" / f"{digest}.cubin"
-
-
-def _keep(file: Path, code: bytes) -> None:
-    """Writes a file that is complete or not there. A folder that cannot be written is no reason to fail."""
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as draft:
-            draft.write(code)
-        os.replace(draft.name, file)
+    return cache_folder() / "cuda" / f"{digest}.cubin"

@@ -68,6 +68,7 @@ def probe(part: str | None) -> Availability:
     against = obstacle()
     if against is not None:
         return against
+    import cupy
     from cupy.cuda import runtime
     from cupy_backends.cuda.libs import nvrtc
 
@@ -85,6 +86,7 @@ def probe(part: str | None) -> Availability:
         "compute capability": ".".join(map(str, profile.capability)),
         "multiprocessors": profile.multiprocessors,
         "driver's CUDA version": f"{driver // 1000}.{driver % 1000 // 10}",
+        "library": f"CuPy {cupy.__version__}",
         "compiler": f"NVRTC {compiler[0]}.{compiler[1]}",
     }
     return profile.availability(MappingProxyType(details))

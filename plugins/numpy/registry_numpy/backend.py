@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,10 @@ class NumpyBackend(Backend):
     def probe(self, options: Mapping[str, Any]) -> Availability:
         """Available unless the number of threads is set to nonsense."""
         try:
-            blocks.thread_count()
+            threads = blocks.thread_count()
         except ContractError as error:
             return Availability(False, "the number of threads is known", str(error), "a positive integer")
-        return Availability(True, name=f"NumPy {np.__version__}")
+        return Availability(True, name=f"NumPy {np.__version__}", details={"threads": threads})
 
     def imagine(self, profile: Mapping[str, Any]) -> Availability:
         """A described CPU is this one: nothing in a profile matters here."""
@@ -85,6 +86,12 @@ class NumpyBackend(Backend):
         """Binds the form to the request's attributes."""
         forms = KERNELS[request.op.id]
         return _Reference(forms, request) if claim.variant == "reference" else _Blocked(forms, request)
+
+    def copier(self, nbytes: int, options: Mapping[str, Any]) -> Callable[[], None]:
+        """A copy by NumPy, on one thread."""
+        source = np.ones(nbytes // 2, np.uint8)  # not zeros: they need not be in memory
+        target = np.empty_like(source)
+        return partial(np.copyto, target, source)
 
     def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int:
         """Every thread's blocks, or the reference's tensors in float64."""

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
@@ -100,7 +101,8 @@ class WebGPUBackend(Backend):
                 return Availability(False, f"{package} is installed", "not found", advice)
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             return Availability(False, f"{package} imports", text, f"a working {package}, version 0.32")
-        return _availability(device.profile, device.found.name, device.found.description)
+        library = f"{package} {metadata.version(package)}"
+        return _availability(device.profile, device.found.name, device.found.description, library)
 
     def imagine(self, profile: Mapping[str, Any]) -> Availability:
         """A device by its features, limits, adapterInfo, wgslLanguageFeatures and implementation."""
@@ -217,6 +219,16 @@ class WebGPUBackend(Backend):
         """Copies a device tensor to the host."""
         return tensor.numpy()
 
+    def wait(self, options: Mapping[str, Any]) -> None:
+        """Submits what is recorded and returns when the device has done it."""
+        self._device(options).wait()
+
+    def copier(self, nbytes: int, options: Mapping[str, Any]) -> Callable[[], None]:
+        """A copy by a compute shader: drivers copy buffers slowly."""
+        from .copying import copier
+
+        return copier(self._device(options), nbytes)
+
     def begin_batch(self) -> None:
         """Collects this thread's dispatches on every open device."""
         for device in DEVICES.all():
@@ -228,12 +240,13 @@ class WebGPUBackend(Backend):
             device.end_batch()
 
 
-def _availability(profile: Profile, name: str, description: str) -> Availability:
+def _availability(profile: Profile, name: str, description: str, library: str = "") -> Availability:
     details = {
         "adapter": description,
         "features": sorted(profile.features | profile.language_features),
         "subgroup size": profile.adapter.get("subgroupMinSize"),
         "implementation": profile.implementation,
+        **({"library": library} if library else {}),
         "largest binding": f"{profile.limits['maxStorageBufferBindingSize'] // 2**20} MiB",
     }
     return Availability(

@@ -274,6 +274,17 @@ class Device:
                 self._uploaded = 0
             self._pool.tidy()
 
+    def wait(self) -> None:
+        """Submits what has been recorded and returns when all that was submitted is done.
+
+        Raises:
+            BackendError: the device is lost, or what was recorded fails.
+        """
+        # By a read-back: on_submitted_work_done of wgpu-py 0.32 fails.
+        buffer = self.buffer(4)
+        self.download([(buffer, np.empty(1, np.uint32))])
+        self.give_back(buffer)
+
     def _submit(self) -> None:
         # On a lost device finish() raises, where wgpu's submit() would end the process; so it comes right
         # before. Dawn's raises nothing once the loss has been reported; the next read-back tells.
