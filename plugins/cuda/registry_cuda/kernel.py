@@ -68,16 +68,17 @@ class Kernel:
     def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Enqueues the launches on the stream of the first tensor's library; waits only for host tensors."""
         values = [*map(inputs.__getitem__, self._inputs), *map(outputs.__getitem__, self._outputs)]
-        if self._current_device() == self.index:
-            self._run(values)
-        else:
+        if self._current_device() != self.index:
             with on_device(self.index):
                 self._run(values)
+            return
+        self._run(values)
 
     def _run(self, values: Sequence[Any]) -> None:
-        addresses = addresses_of(values)
-        if None not in addresses:
-            self._enqueue(addresses, library_of(values[0]))
+        library = library_of(values[0])
+        addresses = addresses_of(values, library)
+        if addresses is not None:
+            self._enqueue(addresses, library)
             return
         # What CuPy copies from here on has to be in the order of the tensors' own stream.
         first = next((value for value in values if not isinstance(value, np.ndarray)), None)

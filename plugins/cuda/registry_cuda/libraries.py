@@ -73,16 +73,14 @@ def device_of(value: object) -> int | None:
     return library_of(value).device(value)
 
 
-def addresses_of(values: Sequence[Any]) -> list[Any]:
-    """The `Library.address` of each."""
+def addresses_of(values: Sequence[Any], library: Library) -> list[int] | None:
+    """The `Library.address` of each, or None when one has none; the first is of that library."""
     try:
-        found = library_of(values[0]).addresses(values)
+        return library.addresses(values)
     except AttributeError:  # of several libraries
-        found = None
-    if found is not None:
-        return found
-    known = _ADDRESSES
-    return [(known.get(type(value)) or library_of(value).address)(value) for value in values]
+        known = _ADDRESSES
+        found = [(known.get(type(value)) or library_of(value).address)(value) for value in values]
+        return None if None in found else found  # type: ignore[return-value]
 
 
 def overlaps(one: Any, other: Any) -> bool:

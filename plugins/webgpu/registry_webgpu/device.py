@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,19 +13,22 @@ import numpy as np
 from registry.errors import BackendError
 
 from .adapter import Found
-from .compiler import check_size, essence, tells_of_loss, with_line
+from .compiler import essence, tells_of_loss
 from .groups import BindGroups
 from .implementations import IMPLEMENTATIONS
+from .pipelines import Pipelines
 from .pool import Pool
 from .recorder import Recorder
+from .staging import BYTES, DEPTH, Staging
 from .transfers import Array, Piece, padded, pieces, staged, words
 
 T = TypeVar("T")
 
-STAGING_BYTES = 32 * 1024 * 1024
 POOL_BYTES = 256 * 1024 * 1024
 UPLOAD_BYTES = 64 * 1024 * 1024
-PIPELINES = 512
+STAGED_FROM = 1024 * 1024
+"""Bytes from which an upload goes by way of staging, which is faster than the queue's own from there on."""
+
 MAX_DEFERRED = 16
 """Operations outside of batches that are recorded before they are submitted."""
 
@@ -64,13 +65,12 @@ class Device:
         self._process = _process
         self._api = implementation.api
         self._gpu = found.device
-        self._pipelines: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
-        self._broken: OrderedDict[str, tuple[str, int | None]] = OrderedDict()
+        self._pipelines = Pipelines(found.device, implementation.api, self._guard)
         self._pool = Pool(POOL_BYTES)
         self._groups = BindGroups(self._make_group)
         self._recorder = Recorder(found.device)
         self._deferred = 0
-        self._staging: Any = None
+        self._staging = Staging(found.device, implementation.api)
         self._uploaded = 0
         self._batch_thread: int | None = None
         self._batch_depth = 0
@@ -84,52 +84,12 @@ class Device:
     # Pipelines
 
     def pipeline(self, source: str, kinds: tuple[str, ...], label: str) -> tuple[Any, Any]:
-        """The pipeline and bind-group layout of a source, compiled once.
-
-        ``kinds`` are the buffer types of the bindings in order. A source that failed fails again at once.
-
-        Raises:
-            BackendError: it does not compile; says the line.
-        """
-        key = hashlib.sha256("\0".join((source, *kinds)).encode()).hexdigest()
+        """The pipeline and bind-group layout of a source, compiled once. As `Pipelines.get`."""
         with self.lock:
-            if key in self._broken:
-                message, line = self._broken[key]
-                raise BackendError(message, backend="webgpu", line=line)
-            if key in self._pipelines:
-                self._pipelines.move_to_end(key)
-                return self._pipelines[key]
             try:
-                made = self._guard(lambda: self._compile(source, kinds, label))
-            except BackendError as error:
-                if error.lost:
-                    raise
-                # Only texts are kept: an exception would keep its callers' arrays alive.
-                message, line = self._broken[key] = with_line(error.message, source)
-                if len(self._broken) > PIPELINES:
-                    self._broken.popitem(last=False)
-                raise BackendError(message, backend="webgpu", line=line) from error.__cause__
-            self._pipelines[key] = made
-            self.counts["pipelines"] += 1
-            if len(self._pipelines) > PIPELINES:
-                self._pipelines.popitem(last=False)
-            return made
-
-    def _compile(self, source: str, kinds: tuple[str, ...], label: str) -> tuple[Any, Any]:
-        entries = [
-            {"binding": index, "visibility": self._api.ShaderStage.COMPUTE, "buffer": {"type": kind}}
-            for index, kind in enumerate(kinds)
-        ]
-        check_size(source)
-        module = self._gpu.create_shader_module(code=source, label="wgsl")
-        # Explicit layouts: an automatic one drops bindings the shader happens not to use.
-        layout = self._gpu.create_bind_group_layout(entries=entries, label=label)
-        pipeline = self._gpu.create_compute_pipeline(
-            layout=self._gpu.create_pipeline_layout(bind_group_layouts=[layout]),
-            compute={"module": module, "entry_point": "main"},
-            label=label,
-        )
-        return pipeline, layout
+                return self._pipelines.get(source, kinds, label)
+            finally:
+                self.counts["pipelines"] = self._pipelines.built
 
     # Buffers
 
@@ -189,12 +149,26 @@ class Device:
         if not data.nbytes:
             return
         with self.lock:
+            if data.nbytes >= STAGED_FROM:
+                self._guard(lambda: self._upload_staged(buffer, data))
+                return
             if not self._recorder.empty:  # the write would overtake what was recorded for the buffer before
                 self.flush()
             self._guard(lambda: self._gpu.queue.write_buffer(buffer, 0, data))
             self._uploaded += data.nbytes
             if self._uploaded > UPLOAD_BYTES:  # wgpu keeps the copies alive until the next submission
                 self.flush()
+
+    def _upload_staged(self, buffer: Any, data: Array) -> None:
+        for start in range(0, data.nbytes, BYTES):
+            piece = data[start : start + BYTES]
+            staging = self._staging.writable()
+            staging.write_mapped(piece)
+            staging.unmap()
+            encoder = self._recorder.encoder("upload")
+            encoder.copy_buffer_to_buffer(staging, 0, buffer, start, piece.nbytes)
+            self.flush()
+            self._staging.written(staging)
 
     def record(self, label: str, work: Callable[[Recorder], None], hold: bool = False) -> None:
         """Records work. It is submitted with the next read-back (``hold`` says that one follows), at the end
@@ -232,37 +206,33 @@ class Device:
             BackendError: the device is lost or refuses.
         """
         targets = [(buffer, array, staged(array)) for buffer, array in copies if array.size]
-        groups = pieces([(buffer, target) for buffer, _, target in targets], STAGING_BYTES)
+        groups = pieces([(buffer, target) for buffer, _, target in targets], BYTES)
         with self.lock:
-            for group in groups:
-                self._guard(partial(self._download_group, group))
+            self._leave_foreign_batch()
+            self._guard(lambda: self._download_groups(groups))
         for _, array, target in targets:
             if target is not array:
                 array[...] = target
 
-    def _download_group(self, group: Sequence[Piece]) -> None:
-        self._leave_foreign_batch()
-        total = group[-1].at + group[-1].size
-        # Taken out while in use: one that an interrupt leaves mapped is never submitted again, which would
-        # end the process.
-        staging, self._staging = self._staging, None
-        if staging is None or staging.size < total:
-            usage = self._api.BufferUsage.MAP_READ | self._api.BufferUsage.COPY_DST
-            staging = self._gpu.create_buffer(size=max(total, 65536), usage=usage)
+    def _download_groups(self, groups: Sequence[Sequence[Piece]]) -> None:
+        ahead: deque[tuple[Any, Sequence[Piece]]] = deque()
+        for group in groups:
+            staging = self._staging.readable(group[-1].at + group[-1].size)
+            encoder = self._recorder.encoder("read-back")
+            for piece in group:
+                encoder.copy_buffer_to_buffer(piece.buffer, piece.start, staging, piece.at, piece.size)
+            self.flush()
+            ahead.append((staging, group))
+            if len(ahead) == DEPTH:
+                self._store(*ahead.popleft())
+        for staging, group in ahead:
+            self._store(staging, group)
 
-        encoder = self._recorder.encoder("read-back")
-        for piece in group:
-            encoder.copy_buffer_to_buffer(piece.buffer, piece.start, staging, piece.at, piece.size)
-        self.flush()
-        staging.map_async("READ_NOSYNC", 0, total).sync_wait()
-        try:
-            view = np.frombuffer(staging.read_mapped(0, total, copy=False), np.uint8)
+    def _store(self, staging: Any, group: Sequence[Piece]) -> None:
+        with self._staging.reading(staging, group[-1].at + group[-1].size) as view:
             for piece in group:
                 piece.store(view)
-            del view  # the memory goes with unmap
-        finally:
-            staging.unmap()
-        self._staging = staging
+            del view  # the memory goes with the mapping
 
     def flush(self) -> None:
         """Submits what has been recorded; with nothing recorded, lets the copies of uploads go."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .staging import copy
+
 Array = np.ndarray[Any, Any]
 
 # Shaders have no narrow integers and no booleans in buffers: these take 32 bits an element there.
@@ -50,7 +52,7 @@ class Piece:
         """Copies the piece out of the mapped staging bytes; padding stays behind."""
         flat = self.target.reshape(-1).view(np.uint8)
         count = min(self.size, flat.nbytes - self.start)
-        np.copyto(flat[self.start : self.start + count], staging[self.at : self.at + count])
+        copy(flat[self.start : self.start + count], staging[self.at : self.at + count])
 
 
 def pieces(copies: Sequence[tuple[Any, Array]], limit: int) -> list[list[Piece]]:
