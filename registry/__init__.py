@@ -42,6 +42,7 @@ lint = _shared.lint
 load = _shared.load
 op = _shared.op
 ops = _shared.ops
+packages = _shared.packages
 peak_memory = _shared.peak_memory
 prepare = _shared.prepare
 refresh = _shared.refresh
@@ -84,6 +85,7 @@ __all__ = [
     "load",
     "op",
     "ops",
+    "packages",
     "peak_memory",
     "prepare",
     "refresh",

@@ -6,9 +6,11 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import BackendError, ContractError, ManifestError, suggestion
+from .loaded import Loaded
 
 if TYPE_CHECKING:
     from .hookspecs import Availability, Backend
@@ -55,6 +57,7 @@ class Catalog:
         self._order: tuple[str, ...] | None = None
         self._options: dict[str, dict[str, Any]] = {}
         self.batch_invariant = False
+        self.loaded = Loaded()
         self._tuned = True
         self.refresh()
 
@@ -132,6 +135,9 @@ class Catalog:
             return name
         if not isinstance(name, str):
             raise ContractError(f"an op is named by text; found {name!r}")
+        loaded = None if self.has(name) else self.loaded.find(name)
+        if loaded is not None:
+            return loaded
         identity = self._op_id(name)
         op = self._ops.get(identity)
         if op is None:
@@ -144,6 +150,11 @@ class Catalog:
                     raise ManifestError(f"holds {op.id}; its place says {identity}", file=str(file))
                 self._ops[identity] = op
         return op
+
+    def has(self, name: str) -> bool:
+        """Whether a plugin's op goes by that name: loaded packages do not take it."""
+        known = self.plugins.manifests
+        return any(name in (op, op.replace("::", "."), op.partition("::")[2]) for op in known)
 
     def _op_id(self, name: str) -> str:
         known = self.plugins.manifests
@@ -215,6 +226,14 @@ class Catalog:
                 backend.check_options(options)
                 self._availabilities[name, device] = _probe(backend, options)
             return self._availabilities[name, device]
+
+    def lock_path(self) -> Path:
+        """Where the lock of packages lies: ``REGISTRY_LOCK``, or ``registry.lock`` in the current folder."""
+        return Path(self._environment.get("REGISTRY_LOCK") or "registry.lock")
+
+    def frozen(self) -> bool:
+        """Whether the environment takes packages by name from the lock alone."""
+        return self._environment.get("REGISTRY_FROZEN", "") not in ("", "0")
 
     def accepts_software(self, name: str) -> bool:
         """Whether the environment lets a backend's software adapter win an automatic choice."""

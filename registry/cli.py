@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -17,8 +16,9 @@ from rich.text import Text
 
 import registry
 
-from .cli_call import call_options, json_option, read_call
+from .cli_call import call_options, find_op, frozen_option, json_option, read_call
 from .cli_conformance import test_command
+from .cli_packages import export_command, lock_command, locked_ops
 from .cli_tune import bench_command, tune_command
 from .errors import ContractError, RegistryError
 from .op import Op
@@ -63,38 +63,49 @@ def _plain(value: Any) -> Any:
 @main.command()
 @json_option
 def ops(as_json: bool) -> None:
-    """List the operators."""
+    """List the operators: those of plugins, and the packages of registry.lock."""
     every = [registry.op(name) for name in registry.ops()]
+    every += locked_ops()
     if as_json:
-        _print_json([{"op": op.id, "variants": len(op.variants), "file": op.file} for op in every])
+        facts = ((op.id, len(op.variants), op.file, _provenance(op)) for op in every)
+        names = ("op", "variants", "file", "from")
+        _print_json([dict(zip(names, each, strict=True)) for each in facts])
         return
+    packaged = any(op.package for op in every)
     rows = [
         (
             op.id,
             ", ".join(s.role if s.required else f"{s.role}?" for s in op.inputs),
             ", ".join(s.role if s.required else f"{s.role}?" for s in op.outputs),
             str(len(op.variants)),
+            *((op.package.origin.short if op.package and op.package.origin else "",) if packaged else ()),
         )
         for op in every
     ]
-    console.print(table(None, ("op", "inputs", "outputs", "shader variants"), rows))
+    header = ("op", "inputs", "outputs", "shader variants", *(("package",) if packaged else ()))
+    console.print(table(None, header, rows))
+
+
+def _provenance(op: Op) -> str:
+    return op.package.provenance if op.package else op.file
 
 
 @main.command()
 @click.argument("name")
+@frozen_option
 @json_option
-def op(name: str, as_json: bool) -> None:
-    """Show an operator: its contract and its variants. NAME is an op or a package folder."""
+def op(name: str, frozen: bool, as_json: bool) -> None:
+    """Show an operator: its contract and its variants. NAME is an op, a package folder or its name."""
     import msgspec
 
-    target = registry.load(name).op if Path(name).is_dir() else registry.op(name)
+    target = find_op(registry._shared, name, frozen)
     manifest = target.manifest
     if as_json:
         _print_json(msgspec.to_builtins(manifest))
         return
     console.print(
         Text(target.id, style="bold"),
-        Text(f"since version {manifest.since_version}  {target.file}"),
+        Text(f"since version {manifest.since_version}  {_provenance(target)}"),
     )
     console.print(Text(manifest.description), "")
     rows = [
@@ -306,7 +317,7 @@ def compare(as_json: bool, **options: Any) -> None:
         sys.exit(1)
 
 
-for command in (test_command, tune_command, bench_command):
+for command in (test_command, tune_command, bench_command, lock_command, export_command):
     main.add_command(command)
 
 

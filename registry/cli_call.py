@@ -11,11 +11,24 @@ import click
 
 import registry
 
+from .dispatch import Registry
 from .errors import ContractError
 from .inputs import read_settings, read_tensors
 from .op import Op
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+frozen_option = click.option("--frozen", is_flag=True, help="Take packages by name from registry.lock alone.")
+
+
+def find_op(reg: Registry, name: str, frozen: bool) -> Op:
+    """The op of a name, or of a package: a folder, or ``owner/name`` with ``@v1``, ``@<commit>`` or a lock.
+
+    Raises:
+        ContractError, PackageError, ManifestError: there is none, or it is wrong.
+    """
+    if Path(name).is_dir() or "/" in name:
+        return reg.load(name, frozen=frozen or None).op
+    return reg.op(name)
 
 
 def call_options(
@@ -47,6 +60,7 @@ def call_options(
         click.option(
             "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of drawn tensors."
         ),
+        frozen_option,
         json_option,
     ]
     if not data:
@@ -79,16 +93,17 @@ def read_call(
     tunables: tuple[str, ...],
     device: str | None,
     seed: int,
+    frozen: bool,
     profile: str | None = None,
 ) -> tuple[Op, dict[str, Any]]:
     """The op and the keyword arguments of a call, from what the command line gave.
 
-    ``op`` is a name or a package folder; ``data`` draws tensors where only their shapes are given.
+    ``op`` is as for ``find_op``; ``data`` draws tensors where only their shapes are given.
 
     Raises:
         ContractError, PackageError: a file, a name or a value is wrong.
     """
-    target = registry.load(op).op if Path(op).is_dir() else registry.op(op)
+    target = find_op(registry._shared, op, frozen)
     names = (*target.attribute_names, *target.scalars)
     given = read_settings(settings, names, f"{target.id}: no attribute")
     named: dict[str, Any] = {

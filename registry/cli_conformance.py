@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+from collections import Counter
+from dataclasses import asdict
 
 import click
 from rich.text import Text
 
-from .cli_call import json_option
+from .cli_call import find_op, frozen_option, json_option
 from .conformance import read_case, replay, run
 from .conformance.report import HEADER, Report
 from .dispatch import Registry
+from .packages.cases import Outcome, run_cases
 from .tables import make_console, progress_bar, table
 
 
@@ -31,6 +33,7 @@ from .tables import make_console, progress_bar, table
 @click.option("--backend", help="One backend, in place of all that are available, software adapters too.")
 @click.option("--variant", help="One variant, in place of all.")
 @click.option("--case", metavar="JSON", help="Run this request only, as a failure prints it.")
+@frozen_option
 @json_option
 def test_command(
     op: str,
@@ -39,15 +42,17 @@ def test_command(
     backend: str | None,
     variant: str | None,
     case: str | None,
+    frozen: bool,
     as_json: bool,
 ) -> None:
     """Check an operator with requests drawn from its manifest. OP is a name or a package folder.
 
     Legal requests run on every backend and variant that accepts them and are judged against the float64
     reference; illegal ones must be refused. What fails is shrunk and printed with a command to repeat it.
+    A package's own tests (test.json) run too, if their form is known.
     """
     registry = Registry()
-    target = registry.load(op).op if Path(op).is_dir() else registry.op(op)
+    target = find_op(registry, op, frozen)
     if case is not None:
         report = replay(registry, target, read_case(case), backend, variant)
     else:
@@ -61,11 +66,16 @@ def test_command(
                 variant=variant,
                 progress=lambda done: progress(done, 2 * cases),
             )
+    brought: tuple[Outcome, ...] | str = ()
+    if target.package is not None and case is None:
+        brought = run_cases(registry, target, backend)
     if as_json:
-        click.echo(json.dumps(report.as_dict(), indent=2))
+        told = brought if isinstance(brought, str) else [asdict(outcome) for outcome in brought]
+        click.echo(json.dumps({**report.as_dict(), **({"test.json": told} if told else {})}, indent=2))
     else:
         _show(report)
-    if not report.ok:
+        _show_brought(brought)
+    if not report.ok or any(isinstance(o, Outcome) and o.state == "failed" for o in brought):
         sys.exit(1)
 
 
@@ -78,3 +88,19 @@ def _show(report: Report) -> None:
         console.print(Text(line, style="dim"))
     for failure in report.failures:
         console.print(Text(f"FAILS {failure}", style="bold red"), soft_wrap=True)
+
+
+def _show_brought(brought: tuple[Outcome, ...] | str) -> None:
+    console = make_console()
+    if isinstance(brought, str):
+        console.print(Text(f"its own tests: {brought}", style="dim"), soft_wrap=True)
+    elif brought:
+        counts = Counter(outcome.state for outcome in brought)
+        states = ", ".join(f"{count} {state}" for state, count in counts.items())
+        console.print(Text(f"its own tests ({len({o.case for o in brought})} cases): {states}"))
+        for outcome in brought:
+            if outcome.state != "passed":
+                style = "bold red" if outcome.state == "failed" else "dim"
+                where = " ".join(filter(None, (outcome.backend, outcome.variant)))
+                text = f"{outcome.state} {outcome.case} {where}: {outcome.reason}"
+                console.print(Text(text, style=style), soft_wrap=True)

@@ -45,8 +45,9 @@ class Registry:
     # What there is
 
     def ops(self) -> tuple[str, ...]:
-        """The ids of all ops, ``domain::Name``, sorted."""
-        return tuple(sorted(self.catalog.plugins.manifests))
+        """The ids of all ops, ``domain::Name``, sorted: those of plugins and of loaded packages."""
+        loaded = {op.id for op in self.catalog.loaded.all()}
+        return tuple(sorted(loaded.union(self.catalog.plugins.manifests)))
 
     def op(self, name: str | Op) -> Op:
         """The op of that name: ``Name``, ``domain::Name`` or ``domain.Name``.
@@ -65,18 +66,50 @@ class Registry:
         """The plan of this thread's last run, or None."""
         return getattr(self._here, "plan", None)
 
-    def load(self, folder: str | Path) -> Handle:
-        """A published package folder (flat, or with ``build/webgpu/`` inside) as a callable op.
+    def load(
+        self,
+        source: str | Path,
+        *,
+        version: int | None = None,
+        revision: str | None = None,
+        trust: bool = False,
+        frozen: bool | None = None,
+    ) -> Handle:
+        """A published package as a callable op: a folder, or ``"owner/name"`` from the Hugging Face Hub.
+
+        Afterwards it also goes by the name of its op, unless a plugin's op has that, and of its repository.
+
+        Args:
+            source: a folder (flat, or with ``build/webgpu/`` inside), or the name of a repository.
+            version: of a repository, its contract number: the newest commit of branch ``v1`` and so on.
+            revision: of a repository, in place of the version: a commit, 40 hexadecimal digits.
+            trust: lets packages of others than the format's publisher be fetched (default: False).
+            frozen: takes repositories from ``registry.lock`` alone (default: by ``REGISTRY_FROZEN``).
+
+        A repository that is in the lock comes at the commit of the lock, and must have its digests.
 
         Raises:
-            PackageError: no manifest there, a template missing or outside the folder, a digest mismatch.
+            ContractError: neither a folder nor a name; version or revision wrong.
+            PackageError: no manifest there, a template missing or outside the folder, a digest mismatch; not
+                to be fetched, not trusted, not locked.
             ManifestError: the manifest is wrong.
         """
-        from .package import Handle, load_package
+        from .package import Handle
+        from .packages.finding import find_package
 
-        if not isinstance(folder, str | Path):
-            raise ContractError(f"a package is a folder's path; found {folder!r}")
-        return Handle(self, load_package(Path(folder)))
+        if not isinstance(source, str | Path):
+            raise ContractError(f"a package is a folder's path or a name; found {source!r}")
+        frozen = self.catalog.frozen() if frozen is None else frozen
+        op = find_package(source, version, revision, self.catalog.lock_path(), trust=trust, frozen=frozen)
+        if self.catalog.loaded.add(op):
+            self._memo.clear()
+        return Handle(self, op)
+
+    def packages(self) -> tuple[Handle, ...]:
+        """Every package that was loaded, in order; ``handle.package`` tells where it comes from."""
+        from .package import Handle
+
+        return tuple(Handle(self, op) for op in self.catalog.loaded.all())
 
     # Running
 

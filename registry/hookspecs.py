@@ -228,6 +228,10 @@ class Backend:
         """
         return None
 
+    def template(self, op: Op, name: str) -> str | None:
+        """The text of one of this backend's templates that a manifest names; None where it has none."""
+        return None
+
     def beside(self, tensor: Any, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
         """A tensor of undefined contents on the device of another one, and of its kind where a backend
         owns several kinds."""

@@ -96,6 +96,8 @@ class Binding(Record, frozen=True):
     arg: str | None = None
     semantic: str | None = None
     role: str | None = None
+    scratch: str | None = None
+    """The id of the buffer between passes, where it differs from the name in the shader."""
     element_type: str | None = None
     length: int | str | None = None
     struct: StructType | None = None
@@ -143,6 +145,14 @@ class ViewAlias(Record, frozen=True):
     output: str
 
 
+class Loop(Record, frozen=True):
+    """A repetition around passes: how often, and the name of its counter in ``repeat``."""
+
+    id: str
+    index: str
+    count: str | int
+
+
 class Pass(Record, frozen=True):
     """One dispatch of one shader."""
 
@@ -155,6 +165,10 @@ class Pass(Record, frozen=True):
     shader: str | None = None
     source: Source = Source()
     constants: dict[str, Value] = {}
+    derive: dict[str, Value] = {}
+    """Derived after the constants, in order; each sees those before it, and bare type variables."""
+    loops: list[Loop] = []
+    """The repetitions around the pass, the outermost first; neighbours in one loop repeat together."""
     subgroup_collectives_width: str | int | None = None
     """A promise to checkers, without effect on a run."""
     profile: dict[str, Value] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,44 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a package was fetched from: the repository, its version if one was asked for, and the commit."""
+
+    repo: str
+    version: int | None
+    revision: str
+
+    def __str__(self) -> str:
+        version = f"v{self.version}, " if self.version is not None else ""
+        return f"{self.repo} ({version}{self.revision})"
+
+    @property
+    def short(self) -> str:
+        """The same with twelve digits of the commit."""
+        return str(replace(self, revision=self.revision[:12]))
+
+
+@dataclass(frozen=True)
 class Package:
-    """Where a loaded package lies, and its templates by file name."""
+    """Where a loaded package lies, and its templates by file name.
+
+    ``digests`` has the SHA-256 (base64) of every file that was read, ``listed`` what ``metadata.json`` says
+    of all files, None without it; ``dialect`` is how the manifest is written; ``within`` is where links may
+    lead. ``origin`` is None for a folder of the caller's.
+    """
 
     folder: Path
     templates: Mapping[str, str]
+    digests: Mapping[str, str]
+    listed: Mapping[str, str] | None
+    dialect: str
+    within: Path
+    origin: Origin | None = None
+
+    @property
+    def provenance(self) -> str:
+        """Where it comes from, and whether its digests were checked."""
+        return f"{self.origin or self.folder}{', no digests' if self.listed is None else ''}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

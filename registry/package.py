@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import PackageError, shorten
 from .language.includes import included
 from .language.templates import TemplateError
-from .loading.loader import parse_manifest
-from .op import Op, Package
+from .loading.loader import parse_package_manifest
+from .manifest import Manifest
+from .op import Op, Origin, Package
+from .packages.files import Files
+from .packages.metadata import NAME as METADATA
+from .packages.metadata import TEMPLATE_SUFFIXES, check_metadata, parse_metadata
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
@@ -25,21 +25,20 @@ if TYPE_CHECKING:
     from .symbols import Shape
     from .tuning import Tuning
 
-TEMPLATE_SUFFIXES = (".wgsl", ".wgsl.jinja")
-MAX_FILE_BYTES = 4 * 1024 * 1024
-
 
 class Handle:
     """A loaded package as a callable op. Its candidates are its own variants only.
 
-    ``op`` is the op with its manifest, ``id`` its name. Calling the handle runs it; the other methods are
-    those of the registry without the op's name.
+    ``op`` is the op with its manifest, ``id`` its name, ``package`` where it comes from. Calling the handle
+    runs it; the other methods are those of the registry without the op's name.
     """
 
     def __init__(self, registry: Registry, op: Op):
         self._registry = registry
         self.op = op
         self.id = op.id
+        assert op.package is not None
+        self.package: Package = op.package
 
     def __call__(self, /, *tensors: Any, **named: Any) -> Any:
         """See ``Registry.run``."""
@@ -84,15 +83,18 @@ class Handle:
         return self._registry.tune(self.op, *tensors, **named)
 
     def __repr__(self) -> str:
-        return f"<package {self.id} from {self.op.file}>"
+        return f"<package {self.id} from {self.package.provenance}>"
 
 
-def load_package(folder: Path) -> Op:
-    """Reads a package folder, flat or in ``build/webgpu``: ``manifest.json`` and the templates it names.
+def load_package(folder: Path, within: Path | None = None, origin: Origin | None = None) -> Op:
+    """Reads a package folder, flat or in ``build/webgpu``: the manifest and the templates it names.
+
+    ``metadata.json`` tells the dialect and the digests; without it the manifest's form tells the dialect.
+    ``within`` is where links may lead, the folder by default; ``origin`` is where the folder came from.
 
     Raises:
         PackageError: the folder, the manifest or a template is missing, lies outside the folder, is too
-            large, or does not match the digest in ``metadata.json``.
+            large, or does not match the digest in ``metadata.json``; metadata and manifest contradict.
         ManifestError: the manifest is wrong.
     """
     try:
@@ -102,63 +104,37 @@ def load_package(folder: Path) -> Op:
     if not roots:
         raise PackageError(f"{folder}: no manifest.json there nor in build/webgpu; needed: a package folder")
     root = roots[0]
-    digests = _digests(root)
-    text = _read(root, "manifest.json", digests)
-    manifest = parse_manifest(text, str(root / "manifest.json"), "json")
+    files = Files(root, within)
+    metadata = None
+    if files.has(METADATA):
+        metadata = parse_metadata(files.text(METADATA), str(root / METADATA))
+        files.expected = metadata.digests
+    file = str(root / "manifest.json")
+    text = files.text("manifest.json")
+    manifest, dialect = parse_package_manifest(text, file, metadata.dialect if metadata else None)
+    if metadata is not None:
+        check_metadata(metadata, manifest, str(root / METADATA))
+    templates = _templates(files, manifest)
+    package = Package(root, templates, dict(files.found), files.expected, dialect, files.within, origin)
+    return Op(manifest, file, package)
+
+
+def _templates(files: Files, manifest: Manifest) -> dict[str, str]:
+    """Every template that the manifest names, and what they include, by path."""
     names = {item.template for variant in manifest.variants for item in variant.passes}
     for name in sorted(names):
         if not name.endswith(TEMPLATE_SUFFIXES):
-            raise PackageError(f"{root}: template {name!r}; needed: a name ending in .wgsl or .wgsl.jinja")
+            needed = "a name ending in .wgsl or .wgsl.jinja"
+            raise PackageError(f"{files.root}: template {name!r}; needed: {needed}")
     templates: dict[str, str] = {}
     pending = sorted(names)
     while pending:
         name = pending.pop(0)
-        templates[name] = _read(root, name, digests)
+        templates[name] = files.text(name)
         try:
             pending += [
                 each for each in included(name, templates[name]) if each not in (*templates, *pending)
             ]
         except TemplateError as error:
-            raise PackageError(f"{root / name}, {error}") from error
-    return Op(manifest, str(root / "manifest.json"), Package(root, templates))
-
-
-def _digests(root: Path) -> Mapping[str, str] | None:
-    """The digests by file name, or None when the package carries no metadata."""
-    if not (root / "metadata.json").is_file():
-        return None
-    try:
-        metadata = json.loads(_read(root, "metadata.json", None))
-        digest = metadata["digest"]
-        files = digest["files"]
-        known = digest["algorithm"] == "sha256" and all(isinstance(v, str) for v in files.values())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise PackageError(
-            f"{root / 'metadata.json'}: {error!r}; needed: digest.algorithm and digest.files"
-        ) from error
-    if not known:
-        raise PackageError(f"{root / 'metadata.json'}: needed: sha256 digests as text")
-    return dict(files)
-
-
-def _read(root: Path, name: str, digests: Mapping[str, str] | None) -> str:
-    try:
-        path = (root / name).resolve()
-        path.exists()
-    except (ValueError, OSError) as error:  # a zero byte, a name too long
-        raise PackageError(f"{root}: {shorten(name, 60)!r} is no file name ({error})") from error
-    if not path.is_relative_to(root.resolve()):
-        raise PackageError(f"{root}: {name!r} lies outside the package")
-    if not path.is_file():
-        raise PackageError(f"{root}: {name} is missing; the manifest or a template names it")
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise PackageError(f"{path}: over {MAX_FILE_BYTES} bytes")
-    data = path.read_bytes()
-    if digests is not None:
-        found = base64.b64encode(hashlib.sha256(data).digest()).decode()
-        if digests.get(name) != found:
-            raise PackageError(f"{path}: sha256 is {found}; metadata.json says {digests.get(name)}")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise PackageError(f"{path}: not UTF-8 ({error})") from error
+            raise PackageError(f"{files.root / name}, {error}") from error
+    return templates

@@ -7,8 +7,9 @@ the result into source text and a dispatch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from .dtypes import SCALAR_RANGES, STORAGE
@@ -16,6 +17,10 @@ from .language.expressions import EvaluationError, evaluate
 from .manifest import Binding, Dispatch, Manifest, Pass, StructField, Variant
 from .request import Request, TensorType
 from .scope import FOLD_WIDTH, derive, request_scope
+
+MAX_ITERATIONS = 65_535
+MAX_PASSES = 4_096
+"""Passes of a variant, its loops written out; each is rendered by itself."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +91,14 @@ def evaluate_variant(request: Request, variant: Variant, device: Mapping[str, An
     scope["tunables"] = {**manifest.tunables, **variant.tunables, **request.tunables}
     scope = derive(variant.derive, scope)
     scratch = {s.id: TensorType(_shape(s.shape, scope), s.dtype) for s in variant.intermediates}
-    passes = tuple(
-        _evaluate_pass(request, variant, index, scope, scratch) for index in range(len(variant.passes))
-    )
-    return PreparedVariant(passes, scratch)
+    passes: list[PreparedPass] = []
+    for item, identity, inner in _unrolled(variant.passes, scope):
+        if len(passes) == MAX_PASSES:
+            raise EvaluationError(f"its loops make more than {MAX_PASSES} passes")
+        passes.append(_evaluate_pass(request, variant, item, identity, inner, scratch))
+    if not passes:
+        raise EvaluationError("its loops leave no pass; needed: at least one")
+    return PreparedVariant(tuple(passes), scratch)
 
 
 def storage_buffers(manifest: Manifest, variant: Variant) -> int:
@@ -97,24 +106,44 @@ def storage_buffers(manifest: Manifest, variant: Variant) -> int:
     return max(sum(b.buffer.type != "uniform" for b in _bindings(manifest, item)) for item in variant.passes)
 
 
+def _unrolled(
+    passes: Sequence[Pass], scope: Mapping[str, Any], depth: int = 0, prefix: str = ""
+) -> Iterator[tuple[Pass, str, Mapping[str, Any]]]:
+    """Every pass with its id and scope, as often as the loops around it say, from ``depth`` inwards."""
+    for _, group in groupby(passes, lambda item: item.loops[depth].id if len(item.loops) > depth else None):
+        members = list(group)
+        if len(members[0].loops) <= depth:
+            for item in members:
+                yield item, prefix + item.id, scope
+            continue
+        loop = members[0].loops[depth]
+        count = evaluate(loop.count, scope)
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_ITERATIONS:
+            needed = f"an integer from 0 to {MAX_ITERATIONS}"
+            raise EvaluationError(f"loop {loop.id}: count ({loop.count}) is {count!r}; needed: {needed}")
+        for at in range(count):
+            counters = {"index": at, "count": count, loop.index: at, f"{loop.index}_count": count}
+            inner = {**scope, "repeat": {**scope["repeat"], **counters}}
+            yield from _unrolled(members, inner, depth + 1, f"{prefix}{loop.id}[{at}].")
+
+
 def _evaluate_pass(
     request: Request,
     variant: Variant,
-    index: int,
+    item: Pass,
+    identity: str,
     scope: Mapping[str, Any],
     scratch: Mapping[str, TensorType],
 ) -> PreparedPass:
     manifest = request.op.manifest
-    item = variant.passes[index]
     # Constants of one level see the derived values but never one another, so that a constant may be named
     # like the derived value it holds.
     constants: dict[str, Any] = dict(scope["dtypes"])
     for level in (manifest.constants, variant.constants, item.constants):
         constants.update({name: evaluate(value, scope) for name, value in level.items()})
-    full = {**scope, **constants, "constants": constants}
+    full = derive(item.derive, {**scope, **constants, "constants": constants})
     inputs = {name: evaluate(value, full) for name, value in item.source.inputs.items()}
     full["source"] = inputs
-    identity = item.id or f"pass_{index}"
     return PreparedPass(
         identity,
         item.name or f"{request.op.id}.{variant.id}.{identity}",
@@ -155,7 +184,7 @@ def _bind(
         raise EvaluationError(
             f"binding {variable}: length {binding.length} is {length!r}; needed: an integer of at least 1"
         )
-    names = [name for name in (binding.name, binding.role, binding.semantic) if name]
+    names = [name for name in (binding.scratch, binding.name, binding.role, binding.semantic) if name]
     tensor = next((name for name in names if name in scratch), None)
     in_scratch = tensor is not None
     if tensor is None:

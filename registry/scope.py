@@ -64,6 +64,8 @@ def contract_scope(
         "tunables": op.manifest.tunables,
         "constants": {},
         "source": {},
+        "derive": {},
+        "repeat": {},
     }
 
 
@@ -79,15 +81,16 @@ def request_scope(request: Request, device: Mapping[str, Any]) -> dict[str, Any]
 
 
 def derive(entries: Mapping[str, Any], scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Adds derived values in order: each sees those before it.
+    """Adds derived values in order, bare and as ``derive.NAME``: each sees those before it.
 
     Raises:
         EvaluationError: names the entry that failed.
     """
-    extended = dict(scope)
+    named = dict(scope["derive"])
+    extended = {**scope, "derive": named}
     for name, value in entries.items():
         try:
-            extended[name] = evaluate(value, extended)
+            extended[name] = named[name] = evaluate(value, extended)
         except EvaluationError as error:
             raise EvaluationError(f"derive {name} = {value}: {error}") from error
     return extended
@@ -123,11 +126,12 @@ def evaluate_derived(op: Op, value: Any, scope: Mapping[str, Any]) -> Any:
         EvaluationError: it fails.
     """
     needed = _reachable(value, op.manifest.derive)
-    extended = dict(scope)
+    named: dict[str, Any] = {}
+    extended = {**scope, "derive": named}
     for name, each in op.manifest.derive.items():
         if name in needed:
             try:
-                extended[name] = evaluate(each, extended)
+                extended[name] = named[name] = evaluate(each, extended)
             except EvaluationError:
                 continue  # then the expression fails too, if it really uses this value
     return evaluate(value, extended)
@@ -152,7 +156,9 @@ def _reachable(value: Any, definitions: Mapping[str, Any]) -> set[str]:
     while pending:
         item = pending.pop()
         if isinstance(item, str):
-            fresh = (parse(item).names & definitions.keys()) - found
+            expression = parse(item)
+            names = expression.names | {member for root, member in expression.members if root == "derive"}
+            fresh = (names & definitions.keys()) - found
             found |= fresh
             pending += [definitions[name] for name in fresh]
         elif isinstance(item, list):

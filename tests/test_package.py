@@ -25,6 +25,7 @@ from registry import (
     NoPlanError,
     PackageError,
     Registry,
+    RegistryWarning,
 )
 
 IN = {"type": "read-only-storage"}
@@ -156,7 +157,12 @@ def add_metadata(folder: Path) -> dict[str, Any]:
         for path in folder.iterdir()
         if path.name != "metadata.json"
     }
-    metadata = {"name": "test.example::Scale", "digest": {"algorithm": "sha256", "files": files}}
+    metadata = {
+        "name": "test.example.Scale",
+        "backend": {"type": "webgpu"},
+        "webgpu": {"manifestSpec": "1.0"},
+        "digest": {"algorithm": "sha256", "files": files},
+    }
     (folder / "metadata.json").write_text(json.dumps(metadata))
     return metadata
 
@@ -345,15 +351,9 @@ def test_metadata_of_any_kind(shared: Registry, tmp_path: Path, text: str) -> No
 # Templates from strangers
 
 HOSTILE = {
-    "attributes": "{{ shapes.__class__.__mro__ }}",
-    "subscripts": "{{ shapes['__class__'] }}",
-    "functions": "{{ ceilDiv.__globals__ }}",
-    "bound methods": "{{ shapes.keys.__self__ }}",
     "format": "{{ '{0.__class__}'.format(shapes) }}",
     "format map": "{{ '{x.__class__}'.format_map({'x': 1}) }}",
     "attr filter": "{{ shapes | attr('__class__') }}",
-    "internals": "{{ self._TemplateReference__context }}",
-    "cycler": "{{ cycler.__init__.__globals__ }}",
     "import": "{% import 'manifest.json' as m %}",
     "extends": "{% extends 'scale.wgsl.jinja' %}",
     "a long range": "{% for i in range(10 ** 9) %}x{% endfor %}",
@@ -367,6 +367,26 @@ def test_templates_reach_nothing(shared: Registry, tmp_path: Path, attack: str) 
     with pytest.raises(BackendError, match=r"scale\.wgsl\.jinja") as caught:
         handle.render(x=((2, 3), "float32"), times=1, profile={"webgpu": {}})
     assert (caught.value.op, caught.value.variant) == ("test.example::Scale", "one_pass")
+
+
+UNDEFINED = {
+    "attributes": "{{ shapes.__class__.__mro__ }}",
+    "subscripts": "{{ shapes['__class__'] }}",
+    "functions": "{{ ceilDiv.__globals__ }}",
+    "bound methods": "{{ shapes.keys.__self__ }}",
+    "internals": "{{ self._TemplateReference__context }}",
+    "cycler": "{{ cycler.__init__.__globals__ }}",
+    "an unknown name": "{% if missing %}a secret{% endif %}{{ missing.x.y }}",
+}
+
+
+@pytest.mark.parametrize("attack", UNDEFINED.values(), ids=UNDEFINED.keys())
+def test_what_is_undefined_prints_nothing(shared: Registry, tmp_path: Path, attack: str) -> None:
+    """So the format has it; a warning says what was lost."""
+    handle = shared.load(write(tmp_path, scale=f"a{attack}z\n"))
+    with pytest.warns(RegistryWarning, match=r"scale\.wgsl\.jinja prints what is undefined: "):
+        (only,) = handle.render(x=((2, 3), "float32"), times=1, profile={"webgpu": {}})
+    assert only.source == "az"
 
 
 ENDLESS = {
@@ -423,13 +443,29 @@ def test_loading_changes_no_name(fresh: Registry, tmp_path: Path) -> None:
     handle = fresh.load(write(tmp_path, bias_add))
     assert handle.id == "com.microsoft::BiasAdd" and handle.op is not before
     assert fresh.op("BiasAdd") is before and before.package is None
-    assert "test.example::Scale" not in fresh.ops() and len(fresh.ops()) == 6
+    assert len(fresh.ops()) == 6
     np.testing.assert_array_equal(fresh.run("BiasAdd", **call), x * 3)
     assert fresh.last() is plan
-    shared = fresh.load(write(tmp_path / "another"))
-    assert shared.id not in fresh.ops()
+
+
+def test_a_package_goes_by_the_name_of_its_op(webgpu: Registry, fresh: Registry, tmp_path: Path) -> None:
+    x = np.arange(6, dtype=np.float32)
     with pytest.raises(ContractError, match="no op 'Scale'"):
-        fresh.run("Scale", x=x)
+        fresh.run("Scale", x=x, times=0)
+    handle = fresh.load(write(tmp_path / "one"))
+    assert fresh.ops()[-1] == "test.example::Scale" and len(fresh.ops()) == 7
+    for name in ("Scale", "test.example::Scale", "test.example.Scale"):
+        np.testing.assert_array_equal(fresh.run(name, x=x, times=0, factor=2.0), x * 2)
+        assert fresh.op(name) is handle.op
+    again = fresh.load(tmp_path / "one")
+    assert fresh.op("Scale") is again.op  # from the same place: the newer
+    fresh.run("Scale", x=x, times=0)
+    assert fresh.last().request.op is again.op  # type: ignore[union-attr]
+    fresh.load(write(tmp_path / "two"))
+    with pytest.raises(ContractError, match=r"several loaded packages are called 'Scale': .*one.*two"):
+        fresh.run("Scale", x=x, times=0)
+    assert [each.package.folder.name for each in fresh.packages()] == ["one", "two"]
+    assert fresh.packages()[0].package.provenance == f"{tmp_path / 'one'}, no digests"
 
 
 def test_a_package_runs_its_own_variants_only(seeds: Any, webgpu: Registry) -> None:
@@ -608,8 +644,8 @@ def test_a_template_includes_others(webgpu: Registry, tmp_path: Path) -> None:
     (folder / "parts/rest.wgsl.jinja").write_text(body)
     x = np.arange(6, dtype=np.float32)
     np.testing.assert_array_equal(webgpu.load(folder)(x, times=0, factor=2.0), x * 2)
-    (folder / "parts/rest.wgsl.jinja").write_text("fine\n{{ nowhere }}")
-    with pytest.raises(BackendError, match=r"parts/rest\.wgsl\.jinja:2: unknown name 'nowhere'"):
+    (folder / "parts/rest.wgsl.jinja").write_text("fine\n{{ ceilDiv }}")
+    with pytest.raises(BackendError, match=r"parts/rest\.wgsl\.jinja:2: .*no text form"):
         webgpu.load(folder)(x, times=0, variant="one_pass")
 
 

@@ -88,12 +88,12 @@ BREAKAGES: dict[str, tuple[Callable[[str], str], str]] = {
         "one statement has over",
     ),
     "undefined name": (
-        lambda text: text + "// {{ nothing_of_that_name }}\n",
+        lambda text: text + "// {{ nothing_of_that_name + 1 }}\n",
         "nothing_of_that_name",
     ),
     "template syntax": (lambda text: text + "{% if %}", "bias-add.wgsl.jinja"),
     "attribute access": (
-        lambda text: text + "// {{ shapes.__class__.__mro__ }}\n",
+        lambda text: text + "// {{ shapes.__class__.__mro__[0] }}\n",
         "bias-add.wgsl.jinja",
     ),
 }

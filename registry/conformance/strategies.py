@@ -55,7 +55,7 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 def legal_cases(registry: Registry, op: Op, done: Collection[Place] = ()) -> st.SearchStrategy[Case]:
     """Requests that the contract takes. Half of them are led to a variant that was drawn, too, for some
     accept little; to one that is not ``done`` as long as there is any."""
-    own = registry.op(op.id) if op.package is not None and op.id in registry.ops() else None
+    own = registry.op(op.id) if op.package is not None and registry.catalog.has(op.id) else None
     available = [status.name for status in registry.backends() if status.available]
     claims: list[tuple[Mapping[str, Any], Claim]] = []
 

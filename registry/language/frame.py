@@ -8,7 +8,7 @@ from time import thread_time
 from typing import Any, Final
 
 from .members import Namespace
-from .values import EvaluationError, check_size, describe, retag, tag
+from .values import UNDEFINED, EvaluationError, check_size, describe, retag, tag
 
 MAX_STEPS: Final = 250_000  # evaluated operators, names and constants, printed pieces, iterations
 MAX_TEXT: Final = 2**20  # characters printed, whether they are kept or not
@@ -24,12 +24,14 @@ class Interrupt(Exception):
 class Frame(Mapping[str, Any]):
     """The names a template sees, innermost scope first, and the meter of what it uses.
 
-    Scopes are dynamic: a macro sees whatever its caller sees.
+    Scopes are dynamic: a macro sees whatever its caller sees. With a list ``lost``, a name that is not known
+    is undefined, and what prints as nothing because it is undefined is added to the list.
     """
 
-    __slots__ = ("_deadline", "_look", "_scopes", "_steps", "_text", "line")
+    __slots__ = ("_deadline", "_look", "_scopes", "_steps", "_text", "line", "lost")
 
-    def __init__(self, names: Mapping[str, Any]):
+    def __init__(self, names: Mapping[str, Any], lost: list[str] | None = None):
+        self.lost = lost
         given = {name: retag(value) for name, value in names.items()}
         self._scopes: list[dict[str, Any]] = [{**FUNCTIONS, **given}, {}]
         self._steps = self._look = self._text = 0
@@ -40,7 +42,9 @@ class Frame(Mapping[str, Any]):
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
-        raise KeyError(name)
+        if self.lost is None:
+            raise KeyError(name)
+        return UNDEFINED
 
     def __iter__(self) -> Iterator[str]:
         return iter({name for scope in self._scopes for name in scope})

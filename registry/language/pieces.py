@@ -60,14 +60,18 @@ def data(node: nodes.TemplateData) -> Step:
 
 
 def printed(node: nodes.Node) -> Step:
-    """Prints the value of ``{{ }}``, which must not be undefined."""
+    """Prints the value of ``{{ }}``; an undefined one is refused, or prints nothing."""
     value = value_of(node)
 
     def run(frame: Frame, out: list[str]) -> None:
         found = value(frame)
-        if found is UNDEFINED:
+        if found is not UNDEFINED:
+            frame.emit(text_of(found), out)
+        elif frame.lost is None:
             raise EvaluationError(f"the template prints {unparse(node)}, which is undefined")
-        frame.emit(text_of(found), out)
+        else:
+            frame.spend(1)
+            frame.lost.append(unparse(node))
 
     return run
 

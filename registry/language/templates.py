@@ -2,9 +2,9 @@
 
 The format looks like Jinja and is not: numbers print as in JavaScript (``0.00001``, ``2.0``), a loop has one
 scope for all its iterations, macros see the names of their caller, ``break`` drops what its iteration has
-printed. ``statements`` has the list; whitespace is the matter of ``tokens``. In one point a template is held
-to more than the format asks: a name that is not known, or an undefined value that is printed, is an error
-and not an empty text, since what is left is often a valid shader that computes something else.
+printed. ``statements`` has the list; whitespace is the matter of ``tokens``. In one point a template may be
+held to more than the format asks: a name that is not known, or an undefined value that is printed, is an
+error and not an empty text, since what is left is often a valid shader that computes something else.
 
 A stranger's template takes bounded time and memory, and reaches nothing but the values it is given.
 
@@ -41,14 +41,17 @@ class Template:
     source: str = field(repr=False)
     _run: Callable[[Frame, list[str]], None] = field(repr=False, compare=False)
 
-    def render(self, scope: Mapping[str, Any]) -> str:
+    def render(self, scope: Mapping[str, Any], lost: list[str] | None = None) -> str:
         """The text for these names: values and functions, objects as mappings.
+
+        With a list ``lost``, undefined names and values are no error: they print nothing, as the format says,
+        and the list gets every expression that did so.
 
         Raises:
             TemplateError: a name is unknown, an undefined value is printed, operands are of a wrong
                 kind, or the template takes more time, text or nesting than it may.
         """
-        frame = Frame(scope)
+        frame = Frame(scope, lost)
         text: list[str] = []
         try:
             self._run(frame, text)

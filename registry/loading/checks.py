@@ -12,7 +12,15 @@ from ..manifest import Binding, Dispatch, Manifest, Pass, Port, Variant, same_va
 from ..op import Op
 from .documents import step
 from .families import MAX_VARIANTS
-from .names import Names, check_derive, check_value, contract_names, pass_names, request_names
+from .names import (
+    Names,
+    check_derive,
+    check_value,
+    contract_names,
+    loop_names,
+    pass_names,
+    request_names,
+)
 
 MAX_BINDINGS = 64
 
@@ -57,6 +65,10 @@ def _check_header(manifest: Manifest) -> None:
             _known(dtype, STORAGE, "dtype", step(path, index))
     for kind, ports in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         _unique([port.role for port in ports], "role", f"$.{kind}", ".role")
+        for index, port in enumerate(ports if kind == "outputs" else ()):
+            if any(port.role == other.role for other in manifest.inputs):
+                needed = "another one than any input; one tensor in place is not supported"
+                _refuse(f"role {port.role!r}", needed, f"$.outputs[{index}].role")
         for index, port in enumerate(ports):
             _check_port(port, manifest, f"$.{kind}[{index}]")
     _identifiers(manifest.tunables, "$.tunables")
@@ -184,9 +196,18 @@ def _check_pass(item: Pass, variant: Variant, op: Op, names: Names, path: str) -
     if width not in (None, "portable", 4, 8, 16, 32, 64, 128):
         needed = "'portable' or a power of two from 4 to 128"
         _refuse(repr(width), needed, f"{path}.subgroupCollectivesWidth")
+    for number, loop in enumerate(item.loops):
+        where = f"{path}.loops[{number}]"
+        outer = [each.index for each in item.loops[:number]]
+        _match(_IDENTIFIER, loop.index, f"{where}.index", _NAME)
+        if loop.index in ("index", "count", *outer):
+            _refuse(f"index {loop.index!r}", "a name of its own, not index nor count", f"{where}.index")
+        check_value(loop.count, loop_names(names, item.loops[:number]), f"{where}.count")
     _identifiers(item.constants, f"{path}.constants")
     check_value(item.constants, names, f"{path}.constants")
     inner = pass_names(names, op, variant, item)
+    _identifiers(item.derive, f"{path}.derive")
+    inner = check_derive(item.derive, inner, f"{path}.derive")
     check_value(item.source.inputs, inner, f"{path}.source.inputs")
     full = inner.plus(source=item.source.inputs)
     if isinstance(item.bindings, str):
@@ -245,14 +266,17 @@ def _check_binding_use(binding: Binding, tensors: Sequence[str], names: Names, p
             check_value(item.value, names, f"{where}.value")
             check_value(item.default, names, f"{where}.default")
         return
-    ways = [name for name in (binding.arg, binding.name, binding.role, binding.semantic) if name]
+    ways = [
+        name for name in (binding.scratch, binding.arg, binding.name, binding.role, binding.semantic) if name
+    ]
     if not any(way in tensors for way in ways):
         _known(ways[0], tensors, "tensor", f"{path}.{'arg' if binding.arg else 'name'}")
     for key, value in (("elementType", binding.element_type), ("length", binding.length)):
         if not isinstance(value, str):
             continue
         if value.startswith("$"):
-            _known(value[1:], names.members["constants"], "constant", f"{path}.{key}")
+            known = names.members["constants"] | names.members["derive"]
+            _known(value[1:], known, "constant", f"{path}.{key}")
         elif key == "length":
             _refuse(f"length {value!r}", "an integer or $NAME", f"{path}.{key}")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
@@ -17,6 +18,8 @@ from .checks import check_manifest
 from .documents import MAX_BYTES, Format, read_document, step
 from .families import expand_families
 
+Dialect = Literal["1.0", "2.1"]
+Document = TypeVar("Document")
 Steps = list[str | int | None]  # None: a key that msgspec does not tell
 
 _FORMATS: dict[str, Format] = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
@@ -48,14 +51,28 @@ def load_manifest(path: Path) -> Op:
 
 
 def parse_manifest(text: str, file: str, format: Format) -> Manifest:
-    """The manifest in a text; ``file`` names its source in errors.
+    """The manifest in a text of dialect 1.0 with our extensions; ``file`` names its source in errors.
+
+    Raises:
+        ManifestError: as ``parse_package_manifest``.
+    """
+    return _parse(text, file, format, "1.0")[0]
+
+
+def parse_package_manifest(text: str, file: str, dialect: Dialect | None) -> tuple[Manifest, Dialect]:
+    """The manifest in a package's JSON, and its dialect, which its form tells if None is given.
 
     Raises:
         ManifestError: malformed text, unknown or missing keys, values of a wrong type, a manifest
             that contradicts itself. The path is that of the document as written, with families.
     """
+    return _parse(text, file, "json", dialect)
+
+
+def _parse(text: str, file: str, format: Format, dialect: Dialect | None) -> tuple[Manifest, Dialect]:
     origins: list[str] = []
     variants: list[Any] = []
+    places: Mapping[str, str] = {}
     try:
         document = read_document(text, format)
         if not isinstance(document, dict):
@@ -65,12 +82,32 @@ def parse_manifest(text: str, file: str, format: Format) -> Manifest:
             variants, origins = expand_families(document["variants"])
             document["variants"] = variants
             _name_variants(variants)
-        manifest = _convert(document)
+        dialect = dialect or _dialect(document)
+        if dialect == "1.0":
+            manifest = _convert(document, Manifest)
+        else:
+            from .newer import NewManifest
+            from .translation import translate
+
+            translation = translate(_convert(document, NewManifest))
+            manifest, places = translation.manifest, translation.places
         check_manifest(manifest)
     except ManifestError as error:
-        place = _as_written(error.path, variants, origins)
+        path = next((places[at] + rest for at, rest in _prefixes(error.path) if at in places), error.path)
+        place = _as_written(path, variants, origins)
         raise ManifestError(error.message, file=file, path=place) from error
-    return manifest
+    return manifest, dialect
+
+
+def _prefixes(path: str | None) -> Iterator[tuple[str, str]]:
+    """A path cut between its steps into a beginning and the rest, the longest beginning first."""
+    for match in reversed(list(re.finditer(r"(?=[.\[])|\Z", path or ""))):
+        yield (path or "")[: match.start()], (path or "")[match.start() :]
+
+
+def _dialect(document: Mapping[str, Any]) -> Dialect:
+    """Dialect 2.1 has ports by name, dialect 1.0 has a list of them."""
+    return "2.1" if isinstance(document.get("inputs"), dict) else "1.0"
 
 
 def _name_variants(variants: list[Any]) -> None:
@@ -96,26 +133,26 @@ def _as_written(path: str | None, variants: list[Any], origins: list[str]) -> st
     return f"{origin}{path[match.end() :]} (variant {name!r})"
 
 
-def _convert(document: dict[str, Any]) -> Manifest:
+def _convert(document: dict[str, Any], kind: type[Document]) -> Document:
     try:
-        return msgspec.convert(document, Manifest)
+        return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        _refuse(document, str(error))
+        _refuse(document, kind, str(error))
 
 
-def _refuse(document: dict[str, Any], message: str) -> NoReturn:
+def _refuse(document: dict[str, Any], whole: type, message: str) -> NoReturn:
     match = _WHERE.fullmatch(message)
     assert match is not None
     steps: Steps = [
         int(found[1]) if found[1] else None if found[2] else found[3]
         for found in _STEP.finditer(match["path"] or "")
     ]
-    steps = _pin(document, message, steps)
+    steps = _pin(document, whole, message, steps)
     value = _at(document, steps)
     path = "$"
     for item in steps:
         path = step(path, "" if item is None else item)
-    kind = _type_at(msgspec.inspect.type_info(Manifest), steps)
+    kind = _type_at(msgspec.inspect.type_info(whole), steps)
     what = match["what"]
     if (field := _FIELD.fullmatch(what)) and isinstance(kind, msgspec.inspect.StructType):
         names = [item.encode_name for item in kind.fields]
@@ -136,7 +173,7 @@ def _refuse(document: dict[str, Any], message: str) -> NoReturn:
     raise ManifestError(reason, path=path)
 
 
-def _pin(document: Any, message: str, steps: Steps) -> Steps:
+def _pin(document: Any, whole: type, message: str, steps: Steps) -> Steps:
     """Finds the keys msgspec does not tell: the one which, left alone, gives the same error."""
     for position, item in enumerate(steps):
         if item is not None:
@@ -147,7 +184,7 @@ def _pin(document: Any, message: str, steps: Steps) -> Steps:
             entries.clear()
             entries[key] = value
             try:
-                msgspec.convert(document, Manifest)
+                msgspec.convert(document, whole)
             except msgspec.ValidationError as error:
                 if str(error) == message:
                     steps = [*steps[:position], key, *steps[position + 1 :]]

@@ -12,7 +12,7 @@ from ..language.expressions import parse
 from ..language.functions import FUNCTIONS, RESERVED, device_functions
 from ..language.members import OBJECT_METHODS
 from ..language.values import Features
-from ..manifest import Manifest, Pass, Variant
+from ..manifest import Loop, Manifest, Pass, Variant
 from ..op import Op
 from .documents import step
 
@@ -80,15 +80,22 @@ def _all_constants(manifest: Manifest) -> Iterable[Mapping[str, Any]]:
 
 def request_names(op: Op, contract: Names) -> Names:
     """What manifest-level derived values see, before the first of them."""
-    return contract.plus(*_DEVICE, tunables=op.manifest.tunables)
+    return contract.plus(*_DEVICE, derive=(), tunables=op.manifest.tunables)
 
 
 def pass_names(names: Names, op: Op, variant: Variant, item: Pass) -> Names:
-    """What source inputs see: constants and type variables too, bare and as ``constants.NAME``."""
+    """What source inputs see: constants and type variables, bare and as ``constants.NAME``, and counters."""
     constants = {*names.members["dtypes"]}
     for level in (op.manifest.constants, variant.constants, item.constants):
         constants |= level.keys()
-    return names.plus(*constants, constants=constants)
+    return loop_names(names, item.loops).plus(*constants, constants=constants)
+
+
+def loop_names(names: Names, loops: Iterable[Loop]) -> Names:
+    """What is seen inside loops: the counters of each, as ``repeat.NAME``."""
+    for loop in loops:
+        names = names.plus(repeat=("index", "count", loop.index, f"{loop.index}_count"))
+    return names
 
 
 def check_derive(entries: Mapping[str, Any], names: Names, path: str) -> Names:
@@ -105,7 +112,7 @@ def check_derive(entries: Mapping[str, Any], names: Names, path: str) -> Names:
             reason = f"{name!r} is a word of the language or a type variable; choose another name"
             raise ManifestError(reason, path=where)
         check_value(value, names, where)
-        names = names.plus(name)
+        names = names.plus(name, derive=(name,))
     return names
 
 

@@ -37,7 +37,7 @@ from .kernel import Kernel, Series, private_tensors
 from .profile import Profile, binding_limit, parse_profile
 from .tensor import Tensor
 from .transfers import padded
-from .wgsl import evaluate, has_template, render_variant
+from .wgsl import evaluate, has_template, render_variant, template_text
 
 WGSL_SUFFIXES = (".wgsl", ".wgsl.jinja")
 PART_BYTES = 256 * 1024 * 1024
@@ -169,6 +169,10 @@ class WebGPUBackend(Backend):
         from .lint import lint
 
         return lint(rendered.source)
+
+    def template(self, op: Op, name: str) -> str | None:
+        """A template of a package, beside the manifest, or of this backend."""
+        return template_text(op, name)
 
     def scratch_bytes(self, request: Request, claim: Claim, availability: Availability) -> int:
         """Buffers for outputs nobody asked for and between passes."""

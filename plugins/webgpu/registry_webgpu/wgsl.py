@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 from functools import partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from registry.errors import BackendError
+from registry.errors import BackendError, RegistryWarning, shorten
 from registry.hookspecs import RenderedPass
 from registry.language.includes import expand
 from registry.language.templates import TemplateError, parse_template
@@ -93,9 +94,10 @@ def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> R
     body = _template_text(op, item.template)
     if item.template.endswith(".jinja"):
         expanded = None
+        lost: list[str] | None = None if op.package is None else []  # ours are held to more than the format
         try:
             expanded = expand(item.template, partial(template_text, op))
-            body = parse_template(expanded.text).render({**item.scope, "env": env})
+            body = parse_template(expanded.text).render({**item.scope, "env": env}, lost)
         except TemplateError as error:
             file, line = expanded.place(error.line) if expanded else (item.template, error.line)
             raise BackendError(
@@ -105,6 +107,10 @@ def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> R
                 variant=variant.id,
                 line=line,
             ) from error
+        if lost:
+            names = ", ".join(dict.fromkeys(lost))
+            text = f"{op.id} {variant.id}: {item.template} prints what is undefined: {shorten(names, 160)}"
+            warnings.warn(text, RegistryWarning, stacklevel=2)
     return RenderedPass(
         id=item.id,
         shader=item.template,

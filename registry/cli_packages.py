@@ -1,0 +1,93 @@
+"""The commands of packages: ``registry lock`` and ``registry export``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+import registry
+
+from .catalog import Catalog
+from .cli_call import json_option
+from .errors import PackageError, RegistryError
+from .op import Op
+from .tables import make_console, table
+
+
+@click.command("lock")
+@click.argument("package", required=False)
+@click.option("--trust", is_flag=True, help="Let a package of another publisher in.")
+@click.option("--check", is_flag=True, help="Only load what is locked, and change nothing.")
+@json_option
+def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -> None:
+    """Pin a package in registry.lock: its commit and the digests of its files.
+
+    PACKAGE is owner/name@v1 or owner/name@<commit>. Without it every entry is brought up to date.
+    """
+    from .packages.finding import entry_of, fetch_new, locked
+    from .packages.hub import make_reference
+    from .packages.lock import read_lock
+
+    lock = read_lock(Catalog((), False).lock_path())
+    wanted = [make_reference(package, None, None)] if package else [entry.reference for entry in lock.entries]
+    rows = []
+    for reference in wanted:
+        before = lock.find(reference)
+        if check:
+            if before is None:
+                raise PackageError(f"{reference} is not in {lock.path}")
+            op = locked(before, lock)
+        else:
+            op = fetch_new(reference, trust=trust or before is not None)
+        entry = entry_of(op)
+        state = "unchanged" if entry == before else "new" if before is None else f"was {before.revision}"
+        rows.append((str(reference), op.id, entry.revision, str(len(entry.digests)), state))
+        lock = lock.plus(entry)
+    if rows and not check:
+        lock.write()
+    header = ("package", "op", "commit", "files", "state")
+    if as_json:
+        click.echo(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=2))
+    elif rows:
+        make_console().print(table(str(lock.path), header, rows))
+    else:
+        make_console().print(Text(f"{lock.path} pins nothing"))
+
+
+@click.command("export")
+@click.argument("op")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--dialect", type=click.Choice(["2.1", "1.0"]), default="2.1", show_default=True, help="Of the manifest."
+)
+@json_option
+def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
+    """Write an operator into FOLDER as a published package: manifest, templates, cases, digests, a card."""
+    from .packages.export import export_op
+
+    made = export_op(registry._shared, registry.op(op), folder, dialect)
+    assert made.package is not None
+    facts = {"op": made.id, "folder": str(folder), "dialect": dialect, "variants": len(made.variants)}
+    if as_json:
+        click.echo(json.dumps({**facts, "digests": dict(made.package.digests)}, indent=2))
+    else:
+        count = f"{len(made.variants)} variants, {len(made.package.templates)} templates"
+        make_console().print(Text(f"{made.id} in {folder}: dialect {dialect}, {count}"), soft_wrap=True)
+
+
+def locked_ops() -> list[Op]:
+    """The packages of registry.lock that are in the hub client's cache; says which are not."""
+    from .packages.finding import locked
+    from .packages.lock import read_lock
+
+    lock = read_lock(Catalog((), False).lock_path())
+    found = []
+    for entry in lock.entries:
+        try:
+            found.append(locked(entry, lock, cached=True))
+        except RegistryError as error:
+            make_console(stderr=True).print(Text(f"left out: {error}"), soft_wrap=True)
+    return found
