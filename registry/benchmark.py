@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .call import Call, parse_call, wrong
 from .comparison import Skip, backends_of, decide_each, skipped, skipped_lines
-from .decide import Decision
+from .decision import Decision
 from .errors import ContractError, RegistryError, first_line
 from .measuring import (
     ROUNDS,

@@ -19,7 +19,7 @@ from .request import Request, TensorType
 from .text import lay_out
 
 if TYPE_CHECKING:
-    from .decide import Decision
+    from .decision import Decision
     from .dispatch import Registry
 
 

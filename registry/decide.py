@@ -7,69 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from .errors import NoPlanError
+from .decision import Decision, Reason, Row
 from .hookspecs import Availability, Claim, Predicate, Refusal
 from .language.expressions import EvaluationError, parse
 from .language.reasons import why_false
 from .request import Request
 from .scope import NO_DEVICE, request_scope
-from .text import lay_out
 
 if TYPE_CHECKING:
     from .tuned import Choice
-
-HEADER = ("#", "backend", "variant", "verdict", "because", "found", "needed")
-
-Verdict = Literal["chosen", "eligible", "rejected", "not tried"]
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why not. ``condition`` is the clause as its author wrote it, ``because`` the part of it that failed.
-
-    ``broken`` tells that the condition has no value at all, neither true nor false.
-    """
-
-    condition: str
-    because: str
-    found: str = ""
-    needed: str = ""
-    broken: bool = False
-
-
-@dataclass(frozen=True)
-class Row:
-    """One candidate: a backend's variant, its verdict and the reason; where that is a measurement, which."""
-
-    backend: str
-    variant: str
-    verdict: Verdict
-    because: str = ""
-    found: str = ""
-    needed: str = ""
-    condition: str = ""
-    demoted: bool = False
-    claim: Claim | None = field(default=None, repr=False, compare=False)
-    measured: Choice | None = field(default=None, repr=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        names = (
-            "backend",
-            "variant",
-            "verdict",
-            "condition",
-            "because",
-            "found",
-            "needed",
-            "demoted",
-        )
-        tunables = dict(self.measured.chosen.tunables) if self.measured else {}
-        return {**{name: getattr(self, name) for name in names}, "tunables": tunables}
 
 
 @dataclass(frozen=True)
@@ -98,76 +47,6 @@ class Policy:
     exhaustive: bool = False
     measured: bool = True
     failures: Mapping[tuple[str, str | None], str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, repr=False)
-class Decision:
-    """Every candidate in order with its verdict. At most one is chosen. ``str()`` prints the table."""
-
-    request: Request
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<decision {self.request}: {self.backend} {self.variant}, {len(self.rows)} candidates>"
-
-    @property
-    def chosen(self) -> Row | None:
-        """The candidate that runs, or None."""
-        return next((row for row in self.rows if row.verdict == "chosen"), None)
-
-    @property
-    def backend(self) -> str | None:
-        """The chosen backend."""
-        return self.chosen.backend if self.chosen else None
-
-    @property
-    def variant(self) -> str | None:
-        """The chosen variant."""
-        return self.chosen.variant if self.chosen else None
-
-    @property
-    def rejected(self) -> tuple[Row, ...]:
-        """The candidates that do not accept the request."""
-        return tuple(row for row in self.rows if row.verdict == "rejected")
-
-    @property
-    def eligible(self) -> tuple[Row, ...]:
-        """The candidates that accept the request, the chosen one first."""
-        return tuple(row for row in self.rows if row.verdict in ("chosen", "eligible"))
-
-    def request_of(self, row: Row) -> Request:
-        """The request as a candidate takes it: with the tunables that were measured for it."""
-        return replace(self.request, tunables=row.measured.chosen.tunables) if row.measured else self.request
-
-    def as_dict(self) -> dict[str, Any]:
-        """The decision as plain data, for JSON."""
-        return {
-            "op": self.request.op.id,
-            "request": str(self.request),
-            "backend": self.backend,
-            "variant": self.variant,
-            "candidates": [row.as_dict() for row in self.rows],
-            "notes": list(self.notes),
-        }
-
-    def table(self) -> list[tuple[str, ...]]:
-        """The rows for printing: rank, backend, variant, verdict, because, found, needed; runs folded."""
-        return list(_fold_rows(self.rows))
-
-    def __str__(self) -> str:
-        lines = lay_out(HEADER, self.table())
-        return "\n".join([str(self.request), *lines, *(f"  note: {note}" for note in self.notes)])
-
-    def require(self) -> Row:
-        """The chosen candidate.
-
-        Raises:
-            NoPlanError: there is none; the message is the table.
-        """
-        if self.chosen is None:
-            raise NoPlanError(f"no candidate accepts the request\n{self}", decision=self)
-        return self.chosen
 
 
 def decide(request: Request, offers: Iterable[Offer], policy: Policy = Policy()) -> Decision:
@@ -357,26 +236,3 @@ def _rejected(backend: str, variant: str, reason: Reason, claim: Claim | None = 
         reason.condition,
         claim=claim,
     )
-
-
-def _fold_rows(rows: Sequence[Row]) -> Iterable[tuple[str, ...]]:
-    """Runs of one backend with one reason become two lines: the first, and how many more say the same."""
-    rank = 0
-    key = lambda row: (row.backend, row.verdict, row.because, row.found, row.needed)  # noqa: E731
-    for _, run in groupby(rows, key=key):
-        same = list(run)
-        first = same[0]
-        yield (
-            str(rank + 1),
-            first.backend,
-            first.variant,
-            first.verdict,
-            first.because,
-            first.found,
-            first.needed,
-        )
-        if len(same) == 2:
-            yield (str(rank + 2), first.backend, same[1].variant, first.verdict, "the same", "", "")
-        elif len(same) > 2:
-            yield ("", first.backend, f"{len(same) - 1} more", first.verdict, "the same", "", "")
-        rank += len(same)

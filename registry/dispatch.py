@@ -19,7 +19,7 @@ from .readers import Readers
 if TYPE_CHECKING:
     from .benchmark import Benchmark
     from .comparison import Report
-    from .decide import Decision
+    from .decision import Decision
     from .hookspecs import Backend, Finding, RenderedPass
     from .op import Op
     from .package import Handle

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .decide import Decision
+    from .decision import Decision
 
 
 class RegistryError(Exception):

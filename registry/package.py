@@ -18,7 +18,7 @@ from .packages.metadata import TEMPLATE_SUFFIXES, check_metadata, parse_metadata
 if TYPE_CHECKING:
     from .benchmark import Benchmark
     from .comparison import Report
-    from .decide import Decision
+    from .decision import Decision
     from .dispatch import Registry
     from .hookspecs import Finding, RenderedPass
     from .plan import Plan

@@ -16,7 +16,7 @@ from . import arrays
 from .arrays import ArrayType
 from .call import Call, parse_call
 from .catalog import Catalog
-from .decide import Decision
+from .decision import Decision
 from .dtypes import numpy_dtype
 from .errors import BackendError, ContractError, RegistryError, as_backend_error
 from .hookspecs import Backend, Executable

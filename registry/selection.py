@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from .call import Call
 from .catalog import Catalog
-from .decide import Decision, Offer, Policy, Reason, against_backend, decide
+from .decide import Offer, Policy, against_backend, decide
+from .decision import Decision, Reason
 from .errors import ContractError, suggestion
 from .hookspecs import Availability, Claim, Refusal
 from .request import Request

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .comparison import HEADER, Report
-from .decide import HEADER as DECISION_HEADER
-from .decide import Decision
+from .decision import HEADER as DECISION_HEADER
+from .decision import Decision
 
 _VERDICT_STYLES = {
     "chosen": "bold green",

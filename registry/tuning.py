@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from .call import parse_call, wrong
 from .comparison import Skip, skipped, skipped_lines
-from .decide import Decision, Offer, Policy
+from .decide import Offer, Policy
+from .decision import Decision
 from .errors import NoPlanError, RegistryError, first_line
 from .measuring import ROUNDS, Progress, Times, conditions, no_progress, time_cells
 from .op import Op

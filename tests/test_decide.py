@@ -20,7 +20,8 @@ from registry import (
     hookimpl,
 )
 from registry.call import parse_call
-from registry.decide import Decision, Offer, Policy, Reason, Row, decide
+from registry.decide import Offer, Policy, decide
+from registry.decision import Decision, Reason, Row
 from registry.request import Request, bind
 from registry.scope import NO_DEVICE
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ..accuracy import RELATIVE
 from ..call import parse_call
-from ..decide import Row, conditions_met
+from ..decide import conditions_met
+from ..decision import Row
 from ..dispatch import Registry
 from ..hookspecs import Claim
 from ..op import Op
