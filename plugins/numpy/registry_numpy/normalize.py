@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import Index, at, run, scratch, split, thread_count
+from .blocks import Index, at, quietly, run, scratch, split, thread_count
 from .halves import narrow, widen
 
 Array = npt.NDArray[Any]
@@ -24,8 +24,7 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _ONES = {wide: np.ones(CHUNK, wide) for wide in (FLOAT32, FLOAT64)}
 # The least variance whose digits a dtype holds; rows with less, or too much, go to float64.
 _SMALLEST = {FLOAT32: 1e-30, FLOAT64: 0.0}
-# A squared shift, relative to the variance, of about three roundings: it does not show.
-_NEGLIGIBLE = {wide: (3 * float(np.finfo(wide).eps)) ** 2 for wide in (FLOAT32, FLOAT64)}
+NEAR = 1.0  # squared mean, relative to the variance, up to which its rounding does not show
 
 
 class _Operands(NamedTuple):
@@ -85,8 +84,7 @@ def add_and_normalize(
 
     operands = _Operands(tuple(addends), scale, shift, total, normalized, mean, inverse)
     if size <= BLOCK:
-        with np.errstate(all="ignore"):
-            _block(operands, length, wide, epsilon, centre)
+        quietly(length, lambda: _block(operands, length, wide, epsilon, centre))
         return
     lead, norm, operands = _merged(lead, norm, operands)
     trailing = len(norm)
@@ -99,7 +97,7 @@ def add_and_normalize(
             _block(part, length, wide, epsilon, centre)
 
     rows = _rows_of_a_block(size, length)
-    run(step, list(np.ndindex(lead)) if length > LONGEST else split(lead, rows))
+    run(step, list(np.ndindex(lead)) if length > LONGEST else split(lead, rows), length)
 
 
 def scratch_bytes(shape: Sequence[int], axis: int) -> int:
@@ -161,20 +159,21 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float, ce
 
     rows = summed.reshape(-1, length)
     work = scratch("rows", rows.shape, wide)  # the same memory, unless the sum lives elsewhere
-    # Near zero the steps of half types are finer than the rounding errors of float32: no rest is left there.
-    half = part.addends[0].dtype.itemsize == 2
-    values, mean, spread = _measured(rows, work, epsilon, centre, 0.0 if half else _NEGLIGIBLE[wide])
+    values, mean, spread = _measured(rows, work, epsilon, centre)
     inverse = 1.0 / np.sqrt(spread)
-    np.multiply(values, inverse, out=work)
-    sound = np.isfinite(spread)
+    if normalized is not None:
+        np.multiply(values, inverse, out=work)
+    hard = ~np.isfinite(spread)
     if epsilon < _SMALLEST[wide]:
-        sound &= spread > _SMALLEST[wide]
-    if np.count_nonzero(sound) < len(sound):
-        hard = ~sound[:, 0]
-        again = _summed(part.addends, wide, "again", None).reshape(-1, length)[hard].astype(FLOAT64)
-        values, mean64, spread64 = _measured(again, again, epsilon, centre, _NEGLIGIBLE[FLOAT64])
+        hard |= spread <= _SMALLEST[wide]
+    if np.count_nonzero(hard):
+        picked = hard[:, 0]
+        again = _summed(part.addends, wide, "again", None).reshape(-1, length)[picked].astype(FLOAT64)
+        values, mean64, spread64 = _measured(again, again, epsilon, centre)
         inverse64 = 1.0 / np.sqrt(spread64)
-        mean[hard], inverse[hard], work[hard] = mean64, inverse64, values * inverse64
+        mean[picked], inverse[picked] = mean64, inverse64
+        if normalized is not None:
+            work[picked] = values * inverse64
 
     if part.mean is not None:
         np.copyto(part.mean, mean.reshape(part.mean.shape), casting="same_kind")
@@ -255,30 +254,27 @@ def _widened(operand: Array, wide: np.dtype[Any], slot: str) -> Array:
     return out
 
 
-def _measured(
-    rows: Array, out: Array, epsilon: float, centre: bool, negligible: float
-) -> tuple[Array, Array, Array]:
+def _measured(rows: Array, out: Array, epsilon: float, centre: bool) -> tuple[Array, Array, Array]:
     """What is to be scaled, its mean and its mean square + epsilon, for rows [n, length].
 
     The last two are [n, 1]. Without ``centre`` the rows themselves are to be scaled and the mean
     counts as 0; with it, ``out`` gets rows - mean, and may be ``rows``. A rounded mean leaves a
-    rest in every element. Where its square is over ``negligible`` times the spread (as for a mean of 10000
-    and a spread of 0.001), the row is centred once more and measured again. The decision is each row's own.
+    rest in every element. Where it may show beside the spread, for the mean is larger, the row is
+    centred once more and measured again. The decision is each row's own.
     """
     if not centre:
         spread = _mean_squares(rows)
         return rows, np.zeros_like(spread), spread + epsilon
     mean = _means(rows)
     np.subtract(rows, mean, out=out)
-    left = _means(out)
     spread = _mean_squares(out)
     spread += epsilon
-    rough = left * left > negligible * spread
-    if np.count_nonzero(rough):
-        left = np.where(rough, left, 0)
+    far = mean * mean > NEAR * spread
+    if np.count_nonzero(far):
+        left = np.where(far, _means(out), 0)
         out -= left
         mean += left
-        spread = np.where(rough, _mean_squares(out) + epsilon, spread)
+        spread = np.where(far, _mean_squares(out) + epsilon, spread)
     return out, mean, spread
 
 
