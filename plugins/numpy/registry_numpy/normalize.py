@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,6 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _ONES = {wide: np.ones(CHUNK, wide) for wide in (FLOAT32, FLOAT64)}
 # The least variance whose digits a dtype holds; rows with less, or too much, go to float64.
 _SMALLEST = {FLOAT32: 1e-30, FLOAT64: 0.0}
-NEAR = 1.0  # squared mean, relative to the variance, up to which its rounding does not show
 
 
 class _Operands(NamedTuple):
@@ -160,22 +160,25 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float, ce
     rows = summed.reshape(-1, length)
     work = scratch("rows", rows.shape, wide)  # the same memory, unless the sum lives elsewhere
     values, mean, spread = _measured(rows, work, epsilon, centre)
-    inverse = 1.0 / np.sqrt(spread)
+    inverse = np.reciprocal(np.sqrt(spread))
     if normalized is not None:
-        np.multiply(values, inverse, out=work)
-    hard = ~np.isfinite(spread)
+        np.multiply(values, inverse[:, None], out=work)
+    sound = np.isfinite(spread)
     if epsilon < _SMALLEST[wide]:
-        hard |= spread <= _SMALLEST[wide]
-    if np.count_nonzero(hard):
-        picked = hard[:, 0]
-        again = _summed(part.addends, wide, "again", None).reshape(-1, length)[picked].astype(FLOAT64)
+        sound &= spread > _SMALLEST[wide]
+    if np.count_nonzero(sound) < len(sound):
+        hard = ~sound
+        again = _summed(part.addends, wide, "again", None).reshape(-1, length)[hard].astype(FLOAT64)
         values, mean64, spread64 = _measured(again, again, epsilon, centre)
-        inverse64 = 1.0 / np.sqrt(spread64)
-        mean[picked], inverse[picked] = mean64, inverse64
+        inverse64 = np.reciprocal(np.sqrt(spread64))
+        inverse[hard] = inverse64
+        if mean is not None:
+            mean[hard] = mean64
         if normalized is not None:
-            work[picked] = values * inverse64
+            work[hard] = values * inverse64[:, None]
 
     if part.mean is not None:
+        assert mean is not None
         np.copyto(part.mean, mean.reshape(part.mean.shape), casting="same_kind")
     if part.inverse is not None:
         np.copyto(part.inverse, inverse.reshape(part.inverse.shape), casting="same_kind")
@@ -254,53 +257,64 @@ def _widened(operand: Array, wide: np.dtype[Any], slot: str) -> Array:
     return out
 
 
-def _measured(rows: Array, out: Array, epsilon: float, centre: bool) -> tuple[Array, Array, Array]:
+def _measured(
+    rows: Array, out: Array, epsilon: float, centre: bool
+) -> tuple[Array, Array | None, Array]:
     """What is to be scaled, its mean and its mean square + epsilon, for rows [n, length].
 
-    The last two are [n, 1]. Without ``centre`` the rows themselves are to be scaled and the mean
-    counts as 0; with it, ``out`` gets rows - mean, and may be ``rows``. A rounded mean leaves a
-    rest in every element. Where it may show beside the spread, for the mean is larger, the row is
-    centred once more and measured again. The decision is each row's own.
+    The last two are [n]. Without ``centre`` the rows themselves are to be scaled and there is no
+    mean; with it, ``out`` gets rows - mean, and may be ``rows``. A rounded mean leaves a rest in
+    every element. Where it may show beside the spread, for the mean is larger, the row is centred
+    once more and measured again. The decision is each row's own.
     """
+    least = _constant(epsilon, rows.dtype)
     if not centre:
-        spread = _mean_squares(rows)
-        return rows, np.zeros_like(spread), spread + epsilon
+        return rows, None, _mean_squares(rows) + least
     mean = _means(rows)
-    np.subtract(rows, mean, out=out)
+    np.subtract(rows, mean[:, None], out=out)
     spread = _mean_squares(out)
-    spread += epsilon
-    far = mean * mean > NEAR * spread
+    spread += least
+    far = mean * mean > spread
     if np.count_nonzero(far):
         left = np.where(far, _means(out), 0)
-        out -= left
+        out -= left[:, None]
         mean += left
-        spread = np.where(far, _mean_squares(out) + epsilon, spread)
+        spread = np.where(far, _mean_squares(out) + least, spread)
     return out, mean, spread
 
 
 def _means(rows: Array) -> Array:
-    ones = _ONES[rows.dtype]
-    return _by_chunks(rows, lambda part: np.vecdot(part, ones[: part.shape[-1]]))
+    """The means over the last axis, [n]."""
+    length, ones = rows.shape[1], _ONES[rows.dtype]
+    if length <= CHUNK:
+        total = np.vecdot(rows, ones[:length])
+    else:
+        total = _by_chunks(rows, lambda part: np.vecdot(part, ones[: part.shape[-1]]))
+    # A true division, so that equal elements have exactly their own mean.
+    return np.divide(total, _constant(length, rows.dtype), out=total)
 
 
 def _mean_squares(rows: Array) -> Array:
-    return _by_chunks(rows, lambda part: np.vecdot(part, part))
+    """The means of the squares over the last axis, [n]."""
+    length = rows.shape[1]
+    total = np.vecdot(rows, rows) if length <= CHUNK else _by_chunks(rows, lambda part: np.vecdot(part, part))
+    return np.divide(total, _constant(length, rows.dtype), out=total)
 
 
 def _by_chunks(rows: Array, sums: Callable[[Array], Array]) -> Array:
-    """``sums`` over the last axis, divided by its length: [n, length] to [n, 1].
+    """``sums`` over the last axis, [n, length] to [n], where a row is longer than a chunk.
 
     One dot product a row and chunk. Unlike a matrix product it does not depend on the number of
-    rows, and unlike one long dot product its rounding errors do not grow with the length. The
-    division is a true one, so that equal elements have exactly their own mean.
+    rows, and unlike one long dot product its rounding errors do not grow with the length.
     """
-    length = rows.shape[1]
-    if length <= CHUNK:
-        total = sums(rows)
-    else:
-        whole = length - length % CHUNK
-        total = sums(rows[:, :whole].reshape(len(rows), -1, CHUNK)).sum(axis=-1)
-        if whole < length:
-            total += sums(rows[:, whole:])
-    total /= length
-    return total[:, None]
+    whole = rows.shape[1] - rows.shape[1] % CHUNK
+    total = sums(rows[:, :whole].reshape(len(rows), -1, CHUNK)).sum(axis=-1)
+    if whole < rows.shape[1]:
+        total += sums(rows[:, whole:])
+    return total
+
+
+@lru_cache(maxsize=256)
+def _constant(value: float, wide: np.dtype[Any]) -> Array:
+    """A number as an array of no dimension, which NumPy takes much faster than Python's number."""
+    return np.array(value, wide)
