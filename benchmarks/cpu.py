@@ -147,7 +147,9 @@ def text(row: Mapping[str, Any]) -> str:
         return f"{row['what']:34}{size}{'':9}{row['us']:10.1f} us   {row['gbps']:.1f} GB/s"
     line = f"{row['call']:34}{size}{row['dtype']:9}{row['threads']} {row['way']:14}{row['us']:10.1f} us"
     if "ratio" in row:
-        line += f"{row['peer_us']:10.1f} us  x{row['ratio']:.2f}  {row['ratio_low']:.2f}-{row['ratio_high']:.2f}"
+        line += (
+            f"{row['peer_us']:10.1f} us  x{row['ratio']:.2f}  {row['ratio_low']:.2f}-{row['ratio_high']:.2f}"
+        )
     return f"{line}  {row['wrong'] and 'WRONG ' + row['wrong']}  {row['peer_wrong'][:90]}"
 
 

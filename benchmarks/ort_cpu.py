@@ -33,9 +33,7 @@ def ort_calls(
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
     try:
-        session = onnxruntime.InferenceSession(
-            _model(case, out), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(_model(case, out), options, providers=["CPUExecutionProvider"])
         fresh = [_fresh(session, case, inputs) for inputs in sets]
         placed = [partial(session.run_with_iobinding, _bound(session, inputs, out)) for inputs in sets]
         fresh[0]()

