@@ -13,7 +13,6 @@ import msgspec
 from ..errors import ManifestError, suggestion
 from ..manifest import Manifest
 from ..op import Op
-from .checks import check_manifest
 from .documents import MAX_BYTES, Format, read_document, step
 from .families import expand_families
 
@@ -26,8 +25,11 @@ _FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`"
 _VARIANT = re.compile(r"\$\.variants\[(\d+)\]")
 
 
-def load_manifest(path: Path) -> Op:
+def load_manifest(path: Path, *, check: bool = True) -> Op:
     """The op of a manifest file, YAML or JSON by its suffix.
+
+    ``check=False`` is for a file that is known to be right: what goes beyond the types of its fields, the
+    names in its expressions for one, is then not looked at, which takes most of the time.
 
     Raises:
         ManifestError: unreadable or wrong; has the file and the place in it.
@@ -44,11 +46,11 @@ def load_manifest(path: Path) -> Op:
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ManifestError(f"cannot be read: {error}", file=file) from error
-    return Op(parse_manifest(text, file, _FORMATS[path.suffix]), file)
+    return Op(parse_manifest(text, file, _FORMATS[path.suffix], check=check), file)
 
 
-def parse_manifest(text: str, file: str, format: Format) -> Manifest:
-    """The manifest in a text; ``file`` names its source in errors.
+def parse_manifest(text: str, file: str, format: Format, *, check: bool = True) -> Manifest:
+    """The manifest in a text; ``file`` names its source in errors; ``check`` as for ``load_manifest``.
 
     Raises:
         ManifestError: malformed text, unknown or missing keys, values of a wrong type, a manifest
@@ -66,7 +68,10 @@ def parse_manifest(text: str, file: str, format: Format) -> Manifest:
             document["variants"] = variants
             _name_variants(variants)
         manifest = _convert(document)
-        check_manifest(manifest)
+        if check:
+            from .checks import check_manifest
+
+            check_manifest(manifest)
     except ManifestError as error:
         place = _as_written(error.path, variants, origins)
         raise ManifestError(error.message, file=file, path=place) from error
