@@ -23,6 +23,7 @@ VERSIONS = (
     "liger-kernel",
     "wgpu",
     "onnxruntime-webgpu",
+    "onnxruntime",
 )
 
 

@@ -36,7 +36,9 @@ from registry.dtypes import numpy_dtype
 Array = np.ndarray[Any, Any]
 Call = Callable[[], Any]
 
-TURNS = 7
+TURNS = 9
+FEW_TURNS, LARGE = 3, 2**26
+"""For tensors that large, whose calls are long enough in themselves."""
 TURN_SECONDS = 0.03
 PAUSE_SECONDS = 0.01
 ROTATED_BYTES = 2**27
@@ -102,7 +104,7 @@ def measure(reg: Registry, case: Case, threads: int) -> Iterator[dict[str, Any]]
     plan = reg.prepare(case.op, **sets[0], outputs=case.outputs, backend="numpy")
     fresh, placed = [partial(plan, **s) for s in sets], [partial(plan, **s, out=out) for s in sets]
     notes = [case.wrong(reg, sets[0], as_tuple(fresh[0]())), case.wrong(reg, sets[0], as_tuple(placed[0]()))]
-    theirs = ort_calls(case, sets, out, threads)
+    theirs = ort_calls(case, reg.op(case.op), sets, out, threads)
     peer_note = theirs if isinstance(theirs, str) else ""
     if not isinstance(theirs, str):
         for array in out.values():
@@ -113,7 +115,8 @@ def measure(reg: Registry, case: Case, threads: int) -> Iterator[dict[str, Any]]
     for place, (way, calls) in enumerate(ways.items()):
         mine = Bursts(calls)
         other = None if isinstance(theirs, str) else Bursts(theirs[place])
-        pairs = [(mine(), other() if other else math.nan) for _ in range(TURNS)]
+        turns = FEW_TURNS if sets[0][next(iter(sets[0]))].nbytes >= LARGE else TURNS
+        pairs = [(mine(), other() if other else math.nan) for _ in range(turns)]
         row = {"what": "registry", "call": case.name, "op": case.op, "dtype": case.dtype, "rows": case.rows}
         row |= {"hidden": case.hidden, "bytes": case.bytes_moved(reg), "threads": threads, "way": way}
         row |= {"wrong": notes[place], "peer_wrong": peer_note}

@@ -1,4 +1,4 @@
-"""The same calls on ONNX Runtime's CPU kernels, on NumPy's memory: with fresh outputs, and with outputs given."""
+"""The same calls on ONNX Runtime's CPU kernels: with fresh outputs, and with outputs given."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from cases import Case
 
+from registry.op import Op, TensorSpec
+
 Array = np.ndarray[Any, Any]
 Call = Callable[[], Any]
 
@@ -17,7 +19,7 @@ OPSET = 23  # the first with RMSNormalization
 
 
 def ort_calls(
-    case: Case, sets: Sequence[Mapping[str, Array]], out: Mapping[str, Array], threads: int
+    case: Case, op: Op, sets: Sequence[Mapping[str, Array]], out: Mapping[str, Array], threads: int
 ) -> tuple[list[Call], list[Call]] | str:
     """A call for each set of inputs with fresh outputs, and one that writes ``out``; or why there is none.
 
@@ -33,7 +35,9 @@ def ort_calls(
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
     try:
-        session = onnxruntime.InferenceSession(_model(case, out), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            _model(case, op, out), options, providers=["CPUExecutionProvider"]
+        )
         fresh = [_fresh(session, case, inputs) for inputs in sets]
         placed = [partial(session.run_with_iobinding, _bound(session, inputs, out)) for inputs in sets]
         fresh[0]()
@@ -43,7 +47,7 @@ def ort_calls(
     return fresh, placed
 
 
-def _model(case: Case, out: Mapping[str, Array]) -> bytes:
+def _model(case: Case, op: Op, out: Mapping[str, Array]) -> bytes:
     """The op as one node. BiasAdd, which has no kernel on the CPU, as two additions."""
     from onnx import helper
 
@@ -55,12 +59,8 @@ def _model(case: Case, out: Mapping[str, Array]) -> bytes:
             helper.make_node("Add", ["sum", "skip"], ["Y"]),
         ]
     else:
-        inputs = _ends(("input", "skip", "gamma", "beta", "bias"), shapes) or list(shapes)
-        outputs = _ends(("output", "mean", "inv_std_var", "input_skip_bias_sum"), out) or list(out)
-        domain = "" if domain == "ai.onnx" else domain
-        nodes = [helper.make_node(name, inputs, outputs, domain=domain)]
-        if name == "SkipSimplifiedLayerNormalization":
-            nodes[0].input[:] = list(shapes)
+        ends = _present(op.inputs, shapes), _present(op.outputs, out)
+        nodes = [helper.make_node(name, *ends, domain="" if domain == "ai.onnx" else domain)]
     kind = _element(case.dtype)
     graph = helper.make_graph(
         nodes,
@@ -77,10 +77,10 @@ def _model(case: Case, out: Mapping[str, Array]) -> bytes:
     return model
 
 
-def _ends(roles: Sequence[str], there: Mapping[str, Any]) -> list[str]:
+def _present(specs: Sequence[TensorSpec], there: Mapping[str, Any]) -> list[str]:
     """A node's tensors in order; what is left out in the middle is empty, at the end not there."""
-    found = [role if role in there else "" for role in roles]
-    while found and not found[-1]:
+    found = [spec.role if spec.role in there else "" for spec in specs]
+    while not found[-1]:
         found.pop()
     return found
 
