@@ -20,6 +20,7 @@ LIBRARIES = (
     "liger-kernel",
     "wgpu",
     "onnxruntime-webgpu",
+    "onnxruntime",
 )
 
 

@@ -2,6 +2,8 @@
 
 python benchmarks/device.py --out docs/performance/DEVICE-device.jsonl
 python benchmarks/host.py --out docs/performance/DEVICE-host.jsonl
+python benchmarks/cpu.py --out docs/performance/MACHINE-cpu.jsonl
+python benchmarks/start.py --out docs/performance/MACHINE-start.jsonl
 python benchmarks/page.py
 """
 
@@ -22,8 +24,8 @@ INTRODUCTION = """\
 # Performance
 
 Made by `python benchmarks/page.py` from the result files in [performance/](performance/), which
-`benchmarks/device.py` and `benchmarks/host.py` write: a line for each row, with its median, its range,
-device, versions and date. Rows that lose are here too.
+`benchmarks/device.py`, `host.py`, `cpu.py` and `start.py` write: a line for each row, with its median, its
+range, device, versions and date. Rows that lose are here too.
 
 - **Device time** is shown as the fraction of a copy's bandwidth on the same device in the same run: the
   bytes that must be read and written, as the manifest says, over time and bandwidth. CUDA is timed by
@@ -32,6 +34,17 @@ device, versions and date. Rows that lose are here too.
 - Tensors have 256 MiB each, or take turns; a hidden size of 16,777,216 is a single row.
 - ONNX Runtime's WebGPU provider is timed by chains of nodes, on smaller tensors. torch.compile and Liger
   are timed for one size and dtype. An empty cell was not timed.
+- **On the CPU** the NumPy backend is measured beside ONNX Runtime, in turns within one run, with the same
+  number of threads: a cell is ONNX Runtime's time over ours, so 2 is twice as fast and 0.5 half as fast.
+"""
+
+CPU_NOTE = """\
+`fresh outputs`: a plan against `session.run`; `outputs given`: a plan with `out=` against
+`run_with_iobinding`. Medians of {turns} turns; the result file has the times and the range of each. "-": ONNX
+Runtime has no kernel. BiasAdd is two additions there. A copy of a float32 tensor (`numpy.copyto`, one
+thread, read and written) reached {copies}. A pass of NumPy over a block costs about
+what a copy does, and a layer norm takes six: what ONNX Runtime does in one or two vectorized passes, it does
+faster; where its kernel is scalar (SkipLayerNormalization, bfloat16), NumPy is faster.
 """
 
 
@@ -71,31 +84,91 @@ def host_table(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"| {row['backend']} | {row['what']} | {row['us']:.1f} | {low:.1f} to {high:.1f} |"
 
 
+def cpu_tables(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """A table for each number of threads and way of calling: lines by call and dtype, columns by size."""
+    calls = [row for row in rows if row["what"] == "registry"]
+    copies = [row for row in rows if row["what"] == "numpy.copyto"]
+    speeds = ", ".join(f"{row['gbps']:.0f} GB/s at {size(row)}" for row in copies)
+    yield "\n### NumPy and ONNX Runtime\n"
+    yield CPU_NOTE.format(turns="9 (3 of the largest tensors)", copies=speeds)
+    sizes = sorted({(row["rows"] * row["hidden"], row["rows"], row["hidden"]) for row in calls})
+    for threads, way in dict.fromkeys((row["threads"], row["way"]) for row in calls):
+        mine = {
+            (row["call"], row["dtype"], row["rows"], row["hidden"]): row
+            for row in calls
+            if (row["threads"], row["way"]) == (threads, way)
+        }
+        yield f"\n#### {way}, {threads} thread{'s' * (threads > 1)}\n"
+        yield " | ".join(("| call | dtype", *(f"{r} x {h}" for _, r, h in sizes))) + " |"
+        yield "|---" * (2 + len(sizes)) + "|"
+        for call, dtype in sorted(
+            {key[:2] for key in mine}, key=lambda pair: (DTYPES.index(pair[1]), pair[0])
+        ):
+            cells = [ratio(mine.get((call, dtype, r, h))) for _, r, h in sizes]
+            yield " | ".join((f"| {call} | {dtype}", *cells)) + " |"
+
+
+def ratio(row: dict[str, Any] | None) -> str:
+    """A cell: how many times as fast as ONNX Runtime."""
+    if row is None:
+        return ""
+    return f"{row['ratio']:.2f}" if "ratio" in row else "-"
+
+
+def size(row: dict[str, Any]) -> str:
+    """The size of a float32 tensor."""
+    nbytes = 4 * row["rows"] * row["hidden"]
+    return f"{nbytes / 2**20:.0f} MiB" if nbytes >= 2**20 else f"{nbytes / 2**10:.0f} KiB"
+
+
+def start_table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """A line for each program."""
+    yield "\n### Start\n"
+    yield "Milliseconds of a new process, less those of an empty one; what wgpu takes, from other runs.\n"
+    yield "| program | ms | range | import of wgpu | calls into wgpu and the driver |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        share = [f"{row[name]:.0f}" if name in row else "" for name in ("import_ms", "driver_ms")]
+        times = f"{row['ms']:.0f} | {row['ms_low']:.0f} to {row['ms_high']:.0f}"
+        yield f"| {row['what']} | {times} | {share[0]} | {share[1]} |"
+
+
 def conditions(row: dict[str, Any]) -> str:
     """Device, versions and date of a row."""
     devices = "; ".join(
         f"{name}: {facts.get('adapter') or facts['name']}" for name, facts in row["devices"].items()
     )
     versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
-    return f"\n{row['date'][:10]}, Python {row['python']}, {versions}. {devices}.\n"
+    machine = f"{row['machine']}, " if "machine" in row else ""
+    return f"\n{row['date'][:10]}, {machine}Python {row['python']}, {versions}. {devices}.\n"
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """The rows of a result file; none when there is no file."""
+    return (
+        [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    )
 
 
 def main() -> None:
     """Writes the page and its plots."""
     page = [INTRODUCTION]
-    for file in sorted(RESULTS.glob("*-device.jsonl")):
-        device = file.name.removesuffix("-device.jsonl")
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        page += [
-            f"\n## {device}",
-            conditions(rows[0]),
-            f"![fractions of the copy's bandwidth](performance/{device}.png)",
-        ]
-        page += device_tables(rows)
-        host = RESULTS / f"{device}-host.jsonl"
-        if host.exists():
-            page += host_table([json.loads(line) for line in host.read_text(encoding="utf-8").splitlines()])
-        draw(rows, RESULTS / f"{device}.png")
+    for device in sorted({file.stem.rpartition("-")[0] for file in RESULTS.glob("*.jsonl")}):
+        kinds = {
+            kind: read(RESULTS / f"{device}-{kind}.jsonl") for kind in ("device", "host", "cpu", "start")
+        }
+        first = next(rows[0] for rows in kinds.values() if rows)
+        page += [f"\n## {device}", conditions(first)]
+        if kinds["device"]:
+            page += [f"![fractions of the copy's bandwidth](performance/{device}.png)"]
+            page += device_tables(kinds["device"])
+            draw(kinds["device"], RESULTS / f"{device}.png")
+        if kinds["host"]:
+            page += host_table(kinds["host"])
+        if kinds["cpu"]:
+            page += cpu_tables(kinds["cpu"])
+        if kinds["start"]:
+            page += start_table(kinds["start"])
     (DOCS / "performance.md").write_text("\n".join(page) + "\n", encoding="utf-8")
 
 

@@ -126,7 +126,7 @@ def check_out(name: str, value: object, inputs: Mapping[str, NumpyArray]) -> Num
         raise _no(f"out {name}", f"byte order of {array.dtype.str}", "use the native byte order")
     if not array.flags.writeable:
         raise _no(f"out {name}", "a read-only array", "pass a writable one")
-    if _overlaps_itself(array):
+    if not array.flags.c_contiguous and _overlaps_itself(array):
         raise _no(
             f"out {name}", f"an array that overlaps itself (strides {array.strides})", "pass a plain array"
         )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .arrays import is_pair
 from .errors import ContractError, suggestion
-from .op import Op
+
+if TYPE_CHECKING:
+    from .op import Op
 
 OPTIONS = ("backend", "variant", "device", "outputs", "out", "inputs", "attrs", "tunables", "profile")
 

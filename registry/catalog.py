@@ -145,7 +145,8 @@ class Catalog:
                 from .loading.loader import load_manifest
 
                 file = self.plugins.manifests[identity]
-                op = self._ops.get(identity) or load_manifest(file)
+                check = identity not in self.plugins.tested
+                op = self._ops.get(identity) or load_manifest(file, check=check)
                 if op.id != identity:
                     raise ManifestError(f"holds {op.id}; its place says {identity}", file=str(file))
                 self._ops[identity] = op

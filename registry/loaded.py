@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from .errors import ContractError
-from .op import Op
+
+if TYPE_CHECKING:
+    from .op import Op
 
 
 class Loaded:

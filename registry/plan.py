@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,15 @@ from . import arrays
 from .arrays import ArrayType
 from .call import Call, parse_call
 from .catalog import Catalog
-from .decision import Decision
 from .dtypes import numpy_dtype
 from .errors import BackendError, ContractError, RegistryError, as_backend_error
 from .hookspecs import Backend, Executable
 from .memo import Memo, make_route
 from .readers import Readers
 from .request import Request, plain_value
+
+if TYPE_CHECKING:
+    from .decision import Decision
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -37,6 +37,8 @@ class Plugins:
     backends: dict[str, Backend] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     manifests: dict[str, Path] = field(default_factory=dict)
+    tested: set[str] = field(default_factory=set)
+    """Ops whose manifests come with this library, whose tests check them."""
     references: dict[str, Reference] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
@@ -81,8 +83,11 @@ def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plu
 def _entry_points() -> list[_Entry]:
     """One entry per distinct (distribution, name): a distribution seen through two paths counts once."""
     seen: dict[tuple[str, str], _Entry] = {}
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        distribution = point.dist.name if point.dist is not None else "unknown"
+    points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+    # A distribution reads and parses its file of metadata anew each time it is asked for its name.
+    names = {dist: dist.name for dist in {point.dist for point in points} if dist is not None}
+    for point in points:
+        distribution = names[point.dist] if point.dist is not None else "unknown"
         seen.setdefault((distribution, point.name), _Entry(point.name, distribution, point.load))
     return sorted(seen.values(), key=lambda e: (e.distribution != OURS, e.name, e.distribution))
 
@@ -112,6 +117,8 @@ def _load(entry: _Entry, found: Plugins) -> list[Backend]:
     for op in [*(files.keys() & found.manifests.keys()), *(references.keys() & found.references.keys())]:
         raise PluginError(f"it brings {op}, which another plugin has brought already")
     found.manifests.update(files)
+    if entry.distribution == OURS:
+        found.tested.update(files)
     found.references.update(references)
     return backends
 

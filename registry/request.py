@@ -6,14 +6,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .arrays import ArrayType, Owner, describe, no_owner, shapes_text
 from .call import Call, parse_call, wrong
 from .dtypes import SCALAR_RANGES, SHORT_NAMES, STORAGE
 from .errors import suggestion
-from .op import Op, TensorSpec
 from .scope import contract_scope, infer_shape
+
+if TYPE_CHECKING:
+    from .op import Op, TensorSpec
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import warnings
 from typing import Any
@@ -293,26 +291,6 @@ def test_a_failing_claim_gives_way_with_a_warning(fresh: Registry, monkeypatch: 
         "blocked",
         3,
     )
-
-
-def test_import_is_light() -> None:
-    heavy = ("wgpu", "cupy", "jinja2", "yaml", "torch")
-    code = f"import sys, registry; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]" and not done.stderr
-
-
-def test_numpy_alone_loads_no_wgpu() -> None:
-    code = (
-        "import sys, numpy as np, registry\n"
-        "x = np.ones((2, 4), np.float32)\n"
-        "registry.run('LayerNormalization', X=x, Scale=x[0], backend='numpy')\n"
-        "print('wgpu' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "False" and not done.stderr
 
 
 def test_the_module_is_one_shared_registry(default: None) -> None:

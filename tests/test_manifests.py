@@ -21,6 +21,7 @@ from registry.loading.families import expand_families
 from registry.loading.loader import load_manifest, parse_manifest
 from registry.loading.schema import json_schema
 from registry.op import Op
+from registry.plugins import load_plugins
 from registry.request import bind
 
 FOLDER = Path(registry_manifests.__file__).parent
@@ -541,3 +542,24 @@ def test_a_malformed_family(change: dict[str, Any], path: str) -> None:
     with pytest.raises(ManifestError) as caught:
         expand_families([family])
     assert caught.value.path == path
+
+
+def test_only_manifests_that_come_with_the_library_are_taken_as_tested() -> None:
+    installed, given = load_plugins(), load_plugins([registry_manifests], entry_points=False)
+    assert {str(path) for op, path in installed.manifests.items() if op in installed.tested} == set(
+        map(str, FILES)
+    )
+    assert given.manifests.keys() == installed.tested and not given.tested
+
+
+def test_unchecked_is_only_what_goes_beyond_types(tmp_path: Path) -> None:
+    text = FILES[0].read_text(encoding="utf-8")
+    assert load_manifest(FILES[0], check=False).manifest == load_manifest(FILES[0]).manifest
+    misnamed, mistyped = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    misnamed.write_text(text.replace("rule: ", "rule: nobody + ", 1), encoding="utf-8")
+    load_manifest(misnamed, check=False)
+    with pytest.raises(ManifestError, match="nobody"):
+        load_manifest(misnamed)
+    mistyped.write_text(text + "\nunknownKey: 1\n", encoding="utf-8")
+    with pytest.raises(ManifestError, match="unknownKey"):
+        load_manifest(mistyped, check=False)

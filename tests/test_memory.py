@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 from registry import NoPlanError, Registry
 from registry.dtypes import numpy_dtype
+from registry_webgpu.device import POOL_BYTES
+from registry_webgpu.pool import Pool
 
 SLN = "SkipLayerNormalization"
+CALLS = 3000
 OUTPUTS = ("output", "mean", "inv_std_var", "input_skip_bias_sum")
 
 
@@ -45,12 +49,89 @@ def test_numpy_holds_no_more_than_told(
     assert held <= told
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_numpy_holds_its_outputs_and_no_other_tensor(fresh: Registry, dtype: str) -> None:
+    given = tensors((16384, 768), dtype, poisoned=False)
+    call = {**given, "outputs": OUTPUTS, "backend": "numpy"}
+    plan = fresh.prepare(SLN, **call)
+    tracemalloc.start()
+    try:
+        results = plan(**given)
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    told = fresh.peak_memory(SLN, **call)["numpy"]
+    outputs = sum(result.nbytes for result in results)
+    assert told is not None and outputs <= held <= outputs + told
+    assert held - outputs < given["input"].nbytes
+
+
+def test_numpy_calls_leave_nothing_behind(fresh: Registry) -> None:
+    given = tensors((8, 64), "float32", poisoned=False)
+    plan = fresh.prepare(SLN, **given, backend="numpy")
+    tracemalloc.start()
+    try:
+        for call in range(CALLS + 100):
+            plan(**given)
+            fresh.run(SLN, **given, backend="numpy")
+            if call == 100:
+                gc.collect()  # Python's own stock of free tuples, too
+                before = tracemalloc.get_traced_memory()[0]
+        gc.collect()
+        after = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert after - before < CALLS  # less than a byte a call
+
+
 def test_numpy_scratch_does_not_grow_with_the_tensor(shared: Registry) -> None:
     def told(rows: int) -> int | None:
         pairs = [((rows, 768), "float32"), ((rows, 768), "float32"), ((768,), "float32")]
         return shared.peak_memory(SLN, *pairs, backend="numpy")["numpy"]
 
     assert told(100_000) == pytest.approx(told(10_000_000), rel=0.1)
+
+
+@pytest.fixture
+def made(webgpu: Registry, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of every buffer that the WebGPU device makes from here on, its pool being empty."""
+    home = webgpu.empty((1,), "float32", "webgpu").home
+    sizes: list[int] = []
+    make = home._new_buffer
+
+    def counted(size: int) -> Any:
+        sizes.append(size)
+        return make(size)
+
+    monkeypatch.setattr(home, "_pool", Pool(POOL_BYTES))
+    monkeypatch.setattr(home, "_new_buffer", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("outputs", [("output",), ("output", "input_skip_bias_sum"), ("mean",)])
+def test_webgpu_makes_outputs_and_what_is_told(
+    webgpu: Registry, made: list[int], outputs: tuple[str, ...]
+) -> None:
+    given = tensors((6, 64), "float32", poisoned=False)
+    on_device = {role: webgpu.to_device(value, "webgpu") for role, value in given.items()}
+    call = {**on_device, "outputs": outputs, "backend": "webgpu"}
+    plan = webgpu.prepare(SLN, **call)
+    made.clear()
+    results = plan(**on_device)
+    told = webgpu.peak_memory(SLN, **call)["webgpu"]
+    assert told is not None and (told > 0) is ("output" not in outputs)
+    assert sum(made) == sum(result.nbytes for result in results) + told
+
+
+def test_webgpu_calls_leave_nothing_behind(webgpu: Registry, made: list[int]) -> None:
+    given = tensors((6, 64), "float32", poisoned=False)
+    on_device = {role: webgpu.to_device(value, "webgpu") for role, value in given.items()}
+    plan = webgpu.prepare(SLN, **on_device, backend="webgpu")
+    for call in range(CALLS):
+        plan(**on_device)
+        if call == 100:
+            made.clear()
+    assert made == []
 
 
 def test_webgpu_counts_unasked_outputs(shared: Registry) -> None:

@@ -592,7 +592,7 @@ def test_calls_may_nest_and_run_side_by_side(threads: Any) -> None:
         if not np.array_equal(call("SkipLayerNormalization", tensors)["output"], right):
             wrong.append("differs")
 
-    blocks.run(again, [(0,), (1,), (2,), (3,)])
+    blocks.run(again, [(0,), (1,), (2,), (3,)], 512)
     callers = [threading.Thread(target=again, args=(None,)) for _ in range(4)]
     for caller in callers:
         caller.start()
@@ -611,7 +611,7 @@ def test_a_failure_in_a_thread_is_raised(threads: Any) -> None:
             raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        blocks.run(work, [(0,), (1,)])
+        blocks.run(work, [(0,), (1,)], 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

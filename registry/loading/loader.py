@@ -14,7 +14,6 @@ import msgspec
 from ..errors import ManifestError, suggestion
 from ..manifest import Manifest
 from ..op import Op
-from .checks import check_manifest
 from .documents import MAX_BYTES, Format, read_document, step
 from .families import expand_families
 
@@ -29,8 +28,11 @@ _FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`"
 _VARIANT = re.compile(r"\$\.variants\[(\d+)\]")
 
 
-def load_manifest(path: Path) -> Op:
+def load_manifest(path: Path, *, check: bool = True) -> Op:
     """The op of a manifest file, YAML or JSON by its suffix.
+
+    ``check=False`` is for a file that is known to be right: what goes beyond the types of its fields, the
+    names in its expressions for one, is then not looked at, which takes most of the time.
 
     Raises:
         ManifestError: unreadable or wrong; has the file and the place in it.
@@ -47,16 +49,17 @@ def load_manifest(path: Path) -> Op:
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ManifestError(f"cannot be read: {error}", file=file) from error
-    return Op(parse_manifest(text, file, _FORMATS[path.suffix]), file)
+    return Op(parse_manifest(text, file, _FORMATS[path.suffix], check=check), file)
 
 
-def parse_manifest(text: str, file: str, format: Format) -> Manifest:
-    """The manifest in a text of dialect 1.0 with our extensions; ``file`` names its source in errors.
+def parse_manifest(text: str, file: str, format: Format, *, check: bool = True) -> Manifest:
+    """The manifest in a text of dialect 1.0 with our extensions; ``file`` names its source in errors;
+    ``check`` as for ``load_manifest``.
 
     Raises:
         ManifestError: as ``parse_package_manifest``.
     """
-    return _parse(text, file, format, "1.0")[0]
+    return _parse(text, file, format, "1.0", check)[0]
 
 
 def parse_package_manifest(text: str, file: str, dialect: Dialect | None) -> tuple[Manifest, Dialect]:
@@ -69,7 +72,9 @@ def parse_package_manifest(text: str, file: str, dialect: Dialect | None) -> tup
     return _parse(text, file, "json", dialect)
 
 
-def _parse(text: str, file: str, format: Format, dialect: Dialect | None) -> tuple[Manifest, Dialect]:
+def _parse(
+    text: str, file: str, format: Format, dialect: Dialect | None, check: bool = True
+) -> tuple[Manifest, Dialect]:
     origins: list[str] = []
     variants: list[Any] = []
     places: Mapping[str, str] = {}
@@ -91,7 +96,10 @@ def _parse(text: str, file: str, format: Format, dialect: Dialect | None) -> tup
 
             translation = translate(_convert(document, NewManifest))
             manifest, places = translation.manifest, translation.places
-        check_manifest(manifest)
+        if check:
+            from .checks import check_manifest
+
+            check_manifest(manifest)
     except ManifestError as error:
         path = next((places[at] + rest for at, rest in _prefixes(error.path) if at in places), error.path)
         place = _as_written(path, variants, origins)

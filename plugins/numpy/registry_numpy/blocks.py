@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import Context
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,20 @@ Index = tuple[int | slice, ...]
 
 THREADS_VARIABLE = "REGISTRY_NUM_THREADS"
 
-_local = threading.local()
+ALIGNMENT = 64  # bytes of a cache line
+SHORTEST_BUFFER, LONGEST_BUFFER = 512, 8192  # elements; the latter is NumPy's default
+
+
+class _Local(threading.local):
+    """What a thread keeps: scratch memory, the settings its work runs under, and whether it works."""
+
+    def __init__(self) -> None:
+        self.slots: dict[str, Array] = {}
+        self.contexts: dict[int, Context] = {}
+        self.busy = False
+
+
+_local = _Local()
 _pool_lock = threading.Lock()
 _pools: dict[int, ThreadPoolExecutor] = {}
 
@@ -54,14 +68,41 @@ def reset() -> None:
         pool.shutdown(wait=False)
 
 
-def scratch(slot: str, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
+def scratch(slot: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     """Uninitialised C-ordered memory of this thread; the next call with the same slot reuses it."""
+    held = _local.slots.get(slot)
+    if held is not None and held.shape == shape and held.dtype == dtype:
+        return held
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    slots: dict[str, Array] = _local.__dict__.setdefault("slots", {})
-    held = slots.get(slot)
-    if held is None or held.size < size:
-        held = slots[slot] = np.empty(size, np.uint8)
-    return held[:size].view(dtype).reshape(shape)
+    memory = None if held is None else held.base
+    if memory is None or memory.nbytes < size + ALIGNMENT:
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    held = _local.slots[slot] = memory[start : start + size].view(dtype).reshape(shape)
+    return held
+
+
+def quietly(length: int, work: Callable[[], None]) -> None:
+    """Call ``work`` with the settings of NumPy that suit rows of that length; within such a call, as it is.
+
+    Floating-point warnings are off: NaN and infinity are values here. Buffers are no longer than a
+    row, or else NumPy copies an operand that broadcasts over the rows into one, which doubles the time.
+    """
+    if _local.busy:
+        work()
+        return
+    width = 1 << (length.bit_length() - 1)
+    width = LONGEST_BUFFER if width < SHORTEST_BUFFER else min(width, LONGEST_BUFFER)
+    context = _local.contexts.get(width)
+    if context is None:  # entering one is ten times as fast as np.errstate with np.setbufsize
+        context = _local.contexts[width] = Context()
+        context.run(np.seterr, all="ignore")
+        context.run(np.setbufsize, width)
+    _local.busy = True
+    try:
+        context.run(work)
+    finally:
+        _local.busy = False
 
 
 def split(shape: Sequence[int], count: int) -> list[Index]:
@@ -91,6 +132,8 @@ def at(operand: Array, index: Index, trailing: int) -> Array:
     own = operand.ndim - trailing
     if own <= 0:
         return operand
+    if own == 1 and operand.shape[0] > 1:  # the usual case, in a tenth of the time
+        return operand[index[-1]]
     positions = zip(operand.shape, index[len(index) - own :], strict=False)
     entries = tuple(
         part if size > 1 else slice(None) if isinstance(part, slice) else 0 for size, part in positions
@@ -98,22 +141,29 @@ def at(operand: Array, index: Index, trailing: int) -> Array:
     return operand[entries]
 
 
-def run(work: Callable[[Index], None], indices: Sequence[Index]) -> None:
-    """Call ``work`` once for every index, on several threads where there are several indices.
+def run(work: Callable[[Index], None], indices: Sequence[Index], length: int) -> None:
+    """Call ``work`` once for every index, ``quietly``, on several threads where there are several indices.
 
-    Floating-point warnings are off: NaN and infinity are values here. The calling thread takes
-    part; a call made by ``work`` itself stays on its thread, so calls may nest.
+    ``length`` is that of a row. The calling thread takes part; a call made by ``work`` itself stays on
+    its thread, so calls may nest.
     """
-    helpers = min(thread_count(), len(indices)) - 1
-    if helpers < 1 or getattr(_local, "busy", False):
-        with np.errstate(all="ignore"):
-            for index in indices:
-                work(index)
-        return
     left = deque(indices)
-    futures = _submit(lambda: _drain(work, left), helpers)
+
+    def drain() -> None:
+        while True:
+            try:
+                index = left.popleft()
+            except IndexError:
+                return
+            work(index)
+
+    helpers = min(thread_count(), len(indices)) - 1
+    if helpers < 1 or _local.busy:
+        quietly(length, drain)
+        return
+    futures = _submit(lambda: quietly(length, drain), helpers)
     try:
-        _drain(work, left)
+        quietly(length, drain)
     finally:
         left.clear()
         # A helper that has not started has nothing left to do: do not wait for its turn.
@@ -122,20 +172,6 @@ def run(work: Callable[[Index], None], indices: Sequence[Index]) -> None:
     for failure in failures:
         if failure is not None:
             raise failure
-
-
-def _drain(work: Callable[[Index], None], left: deque[Index]) -> None:
-    _local.busy = True
-    try:
-        with np.errstate(all="ignore"):
-            while True:
-                try:
-                    index = left.popleft()
-                except IndexError:
-                    return
-                work(index)
-    finally:
-        _local.busy = False
 
 
 def _submit(task: Callable[[], None], count: int) -> list[Future[None]]:

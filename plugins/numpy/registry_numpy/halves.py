@@ -17,9 +17,14 @@ Array = npt.NDArray[Any]
 
 _SIGN_AND_VALUE = np.int32(-0x70002000)  # 0x8fffe000: the sign, five bits of exponent, ten of fraction
 _EXPONENT_GAP = np.float32(2.0**112)  # between the exponent biases, 127 - 15
-_SHORT = 4096  # elements below which the steps cost more than they save
-_LEAST_NORMAL = 0x38800000  # bits of 2**-14 in float32
-_OVERFLOW = 0x477FF000  # bits of 65520, the least float32 that rounds to infinity
+_NARROWING = np.float32(2.0**-112)
+_SHORT = 8192  # elements below which the steps cost more than they save
+_EXPONENT = np.int32(0x7F800000)
+_SIGN = np.int32(0x8000)
+# What is added to 2**e and taken off again so that it rounds to float16's ten bits of fraction, whatever
+# the sign; never less than what rounds to its least step, 2**-24.
+_ROUNDING, _LEAST_ROUNDING = np.float32(1.5 * 2.0**13), np.float32(1.5 * 2.0**-1)
+_TOO_LARGE = np.float32(1.5 * 2.0 ** (13 + 16))  # what belongs to 2**16, above which nothing is finite
 
 
 def widen(source: Array, out: Array) -> None:
@@ -41,28 +46,28 @@ def widen(source: Array, out: Array) -> None:
 def narrow(source: Array, out: Array) -> None:
     """Convert float32 or float64 into ``out`` of one shape, rounded to nearest, ties to even.
 
-    Uses the scratch slots "other", "bits" and "special".
+    Uses the scratch slots "other" and "bits".
     """
     if source.dtype != np.float32 or out.dtype != np.float16 or source.size < _SHORT:
         np.copyto(out, source, casting="unsafe")
         return
-    bits = source.view(np.uint32)
-    magnitude = scratch("other", source.shape, np.uint32)
-    extra = scratch("bits", source.shape, np.uint32)
-    np.bitwise_and(bits, 0x7FFFFFFF, out=magnitude)
-    # Normal numbers within reach; as unsigned, what is below the least wraps around to the top.
-    np.subtract(magnitude, _LEAST_NORMAL, out=extra)
-    special = scratch("special", source.shape, np.bool_)
-    np.greater_equal(extra, _OVERFLOW - _LEAST_NORMAL, out=special)
-    # Adding 0xfff and the lowest kept bit carries into the kept bits when that rounds to nearest.
-    np.right_shift(magnitude, 13, out=extra)
-    np.bitwise_and(extra, 1, out=extra)
-    np.add(magnitude, extra, out=magnitude)
-    np.subtract(magnitude, (112 << 23) - 0xFFF, out=magnitude)
-    np.right_shift(magnitude, 13, out=magnitude)
-    np.right_shift(bits, 16, out=extra)
-    np.bitwise_and(extra, 0x8000, out=extra)
-    np.bitwise_or(magnitude, extra, out=magnitude)
-    np.copyto(out.view(np.uint16), magnitude, casting="unsafe")
-    if np.count_nonzero(special):
+    bits = source.view(np.int32)
+    step = scratch("other", source.shape, np.float32)
+    rounded = scratch("bits", source.shape, np.float32)
+    step_bits, rounded_bits = step.view(np.int32), rounded.view(np.int32)
+    np.bitwise_and(bits, _EXPONENT, out=step_bits)
+    np.multiply(step, _ROUNDING, out=step)
+    np.maximum(step, _LEAST_ROUNDING, out=step)
+    np.add(source, step, out=rounded)
+    np.subtract(rounded, step, out=rounded)
+    # Floats compare as their bits do, which is faster.
+    special = step >= _TOO_LARGE if step_bits.max() >= _TOO_LARGE.view(np.int32) else None
+    # From here on exact: the exponent as float16 counts it, then everything to its place.
+    np.multiply(rounded, _NARROWING, out=rounded)
+    np.right_shift(rounded_bits, 13, out=rounded_bits)
+    np.right_shift(bits, 16, out=step_bits)
+    np.bitwise_and(step_bits, _SIGN, out=step_bits)
+    np.bitwise_or(rounded_bits, step_bits, out=rounded_bits)
+    np.copyto(out.view(np.int16), rounded_bits, casting="unsafe")
+    if special is not None:
         out[special] = source[special]

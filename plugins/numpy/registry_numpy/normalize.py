@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import Index, at, run, scratch, split, thread_count
+from .blocks import Index, at, quietly, run, scratch, split, thread_count
 from .halves import narrow, widen
 
 Array = npt.NDArray[Any]
@@ -24,8 +25,6 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _ONES = {wide: np.ones(CHUNK, wide) for wide in (FLOAT32, FLOAT64)}
 # The least variance whose digits a dtype holds; rows with less, or too much, go to float64.
 _SMALLEST = {FLOAT32: 1e-30, FLOAT64: 0.0}
-# A squared shift, relative to the variance, of about three roundings: it does not show.
-_NEGLIGIBLE = {wide: (3 * float(np.finfo(wide).eps)) ** 2 for wide in (FLOAT32, FLOAT64)}
 
 
 class _Operands(NamedTuple):
@@ -85,8 +84,7 @@ def add_and_normalize(
 
     operands = _Operands(tuple(addends), scale, shift, total, normalized, mean, inverse)
     if size <= BLOCK:
-        with np.errstate(all="ignore"):
-            _block(operands, length, wide, epsilon, centre)
+        quietly(length, lambda: _block(operands, length, wide, epsilon, centre))
         return
     lead, norm, operands = _merged(lead, norm, operands)
     trailing = len(norm)
@@ -99,7 +97,7 @@ def add_and_normalize(
             _block(part, length, wide, epsilon, centre)
 
     rows = _rows_of_a_block(size, length)
-    run(step, list(np.ndindex(lead)) if length > LONGEST else split(lead, rows))
+    run(step, list(np.ndindex(lead)) if length > LONGEST else split(lead, rows), length)
 
 
 def scratch_bytes(shape: Sequence[int], axis: int) -> int:
@@ -152,46 +150,53 @@ def _merged(
 def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float, centre: bool) -> None:
     """Sum and normalize rows that fit in scratch memory."""
     total, normalized = part.total, part.normalized
-    in_place = total is not None and total.dtype == wide and total.flags.c_contiguous
-    summed = _summed(part.addends, wide, "rows", total if in_place else None)
-    if total is not None and not in_place:
+    home = total if _is_plain(total, wide) else normalized if _is_plain(normalized, wide) else None
+    summed = _summed(part.addends, wide, "rows", home)
+    if total is not None and summed is not total:
         narrow(summed, total)
     if normalized is None and part.mean is None and part.inverse is None:
         return
 
     rows = summed.reshape(-1, length)
-    work = scratch("rows", rows.shape, wide)  # the same memory, unless the sum lives elsewhere
-    # Near zero the steps of half types are finer than the rounding errors of float32: no rest is left there.
-    half = part.addends[0].dtype.itemsize == 2
-    values, mean, spread = _measured(rows, work, epsilon, centre, 0.0 if half else _NEGLIGIBLE[wide])
-    inverse = 1.0 / np.sqrt(spread)
-    np.multiply(values, inverse, out=work)
+    # All steps take place in the output where that can be; else in scratch, where the sum may lie already.
+    direct = normalized if _is_plain(normalized, wide) else None
+    work = scratch("rows", rows.shape, wide) if direct is None else direct.reshape(rows.shape)
+    values, mean, spread = _measured(rows, work, epsilon, centre)
+    inverse = np.reciprocal(np.sqrt(spread))
+    if normalized is not None:
+        np.multiply(values, inverse[:, None], out=work)
     sound = np.isfinite(spread)
     if epsilon < _SMALLEST[wide]:
         sound &= spread > _SMALLEST[wide]
     if np.count_nonzero(sound) < len(sound):
-        hard = ~sound[:, 0]
+        hard = ~sound
         again = _summed(part.addends, wide, "again", None).reshape(-1, length)[hard].astype(FLOAT64)
-        values, mean64, spread64 = _measured(again, again, epsilon, centre, _NEGLIGIBLE[FLOAT64])
-        inverse64 = 1.0 / np.sqrt(spread64)
-        mean[hard], inverse[hard], work[hard] = mean64, inverse64, values * inverse64
+        values, mean64, spread64 = _measured(again, again, epsilon, centre)
+        inverse64 = np.reciprocal(np.sqrt(spread64))
+        inverse[hard] = inverse64
+        if mean is not None:
+            mean[hard] = mean64
+        if normalized is not None:
+            work[hard] = values * inverse64[:, None]
 
     if part.mean is not None:
+        assert mean is not None
         np.copyto(part.mean, mean.reshape(part.mean.shape), casting="same_kind")
     if part.inverse is not None:
         np.copyto(part.inverse, inverse.reshape(part.inverse.shape), casting="same_kind")
     if normalized is not None:
         assert part.scale is not None
         result = work.reshape(summed.shape)
-        target = normalized if normalized.dtype == wide else result
-        scale = _widened(part.scale, wide, "other")
-        if part.shift is None:
-            np.multiply(result, scale, out=target)
-        else:
-            np.multiply(result, scale, out=result)
-            np.add(result, _widened(part.shift, wide, "other"), out=target)
-        if target is not normalized:
-            narrow(target, normalized)
+        np.multiply(result, _widened(part.scale, wide, "other"), out=result)
+        if part.shift is not None:
+            np.add(result, _widened(part.shift, wide, "other"), out=result)
+        if direct is None:
+            narrow(result, normalized)
+
+
+def _is_plain(array: Array | None, wide: np.dtype[Any]) -> TypeGuard[Array]:
+    """Whether a tensor is there and arithmetic can take place in its memory."""
+    return array is not None and array.dtype == wide and bool(array.flags.c_contiguous)
 
 
 def _long_row(
@@ -236,7 +241,7 @@ def _summed(addends: Sequence[Array], wide: np.dtype[Any], slot: str, target: Ar
     A single addend that needs no change is returned as it is, and must not be written to.
     """
     first, *others = addends
-    if not others and target is None and first.dtype == wide and first.flags.c_contiguous:
+    if not others and first.dtype == wide and first.flags.c_contiguous:
         return first
     out = scratch(slot, first.shape, wide) if target is None else target
     if first.dtype != wide or not others:
@@ -255,56 +260,67 @@ def _widened(operand: Array, wide: np.dtype[Any], slot: str) -> Array:
     return out
 
 
-def _measured(
-    rows: Array, out: Array, epsilon: float, centre: bool, negligible: float
-) -> tuple[Array, Array, Array]:
+def _measured(rows: Array, out: Array, epsilon: float, centre: bool) -> tuple[Array, Array | None, Array]:
     """What is to be scaled, its mean and its mean square + epsilon, for rows [n, length].
 
-    The last two are [n, 1]. Without ``centre`` the rows themselves are to be scaled and the mean
-    counts as 0; with it, ``out`` gets rows - mean, and may be ``rows``. A rounded mean leaves a
-    rest in every element. Where its square is over ``negligible`` times the spread (as for a mean of 10000
-    and a spread of 0.001), the row is centred once more and measured again. The decision is each row's own.
+    The last two are [n]. Without ``centre`` the rows themselves are to be scaled and there is no
+    mean; with it, ``out`` gets rows - mean, and may be ``rows``. A rounded mean leaves a rest in
+    every element. Where it may show beside the spread, for the mean is larger, the row is centred
+    once more and measured again. The decision is each row's own.
     """
+    least = _constant(epsilon, rows.dtype)
     if not centre:
-        spread = _mean_squares(rows)
-        return rows, np.zeros_like(spread), spread + epsilon
+        return rows, None, _mean_squares(rows) + least
     mean = _means(rows)
-    np.subtract(rows, mean, out=out)
-    left = _means(out)
+    np.subtract(rows, mean[:, None], out=out)
     spread = _mean_squares(out)
-    spread += epsilon
-    rough = left * left > negligible * spread
-    if np.count_nonzero(rough):
-        left = np.where(rough, left, 0)
-        out -= left
+    spread += least
+    far = mean * mean > spread
+    if np.count_nonzero(far):
+        left = np.where(far, _means(out), 0)
+        out -= left[:, None]
         mean += left
-        spread = np.where(rough, _mean_squares(out) + epsilon, spread)
+        spread = np.where(far, _mean_squares(out) + least, spread)
     return out, mean, spread
 
 
 def _means(rows: Array) -> Array:
-    ones = _ONES[rows.dtype]
-    return _by_chunks(rows, lambda part: np.vecdot(part, ones[: part.shape[-1]]))
+    """The means over the last axis, [n]."""
+    length, ones = rows.shape[1], _ONES[rows.dtype]
+    if length <= CHUNK:
+        total: Array = np.vecdot(rows, ones[:length])
+    else:
+        total = _by_chunks(rows, lambda part: np.vecdot(part, ones[: part.shape[-1]]))
+    # A true division, so that equal elements have exactly their own mean.
+    total /= _constant(length, rows.dtype)
+    return total
 
 
 def _mean_squares(rows: Array) -> Array:
-    return _by_chunks(rows, lambda part: np.vecdot(part, part))
+    """The means of the squares over the last axis, [n]."""
+    length = rows.shape[1]
+    if length <= CHUNK:
+        total: Array = np.vecdot(rows, rows)
+    else:
+        total = _by_chunks(rows, lambda part: np.vecdot(part, part))
+    total /= _constant(length, rows.dtype)
+    return total
 
 
 def _by_chunks(rows: Array, sums: Callable[[Array], Array]) -> Array:
-    """``sums`` over the last axis, divided by its length: [n, length] to [n, 1].
+    """``sums`` over the last axis, [n, length] to [n], where a row is longer than a chunk.
 
     One dot product a row and chunk. Unlike a matrix product it does not depend on the number of
-    rows, and unlike one long dot product its rounding errors do not grow with the length. The
-    division is a true one, so that equal elements have exactly their own mean.
+    rows, and unlike one long dot product its rounding errors do not grow with the length.
     """
-    length = rows.shape[1]
-    if length <= CHUNK:
-        total = sums(rows)
-    else:
-        whole = length - length % CHUNK
-        total = sums(rows[:, :whole].reshape(len(rows), -1, CHUNK)).sum(axis=-1)
-        if whole < length:
-            total += sums(rows[:, whole:])
-    total /= length
-    return total[:, None]
+    whole = rows.shape[1] - rows.shape[1] % CHUNK
+    total: Array = sums(rows[:, :whole].reshape(len(rows), -1, CHUNK)).sum(axis=-1)
+    if whole < rows.shape[1]:
+        total += sums(rows[:, whole:])
+    return total
+
+
+@lru_cache(maxsize=256)
+def _constant(value: float, wide: np.dtype[Any]) -> Array:
+    """A number as an array of no dimension, which NumPy takes much faster than Python's number."""
+    return np.array(value, wide)
