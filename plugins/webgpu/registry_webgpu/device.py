@@ -19,7 +19,7 @@ from .implementations import IMPLEMENTATIONS
 from .pipelines import Pipelines
 from .pool import Pool
 from .recorder import Recorder
-from .staging import BYTES, DEPTH, Staging
+from .staging import BYTES, DEPTH, Staging, fill
 from .transfers import Array, Piece, padded, pieces, staged, words
 
 T = TypeVar("T")
@@ -163,7 +163,7 @@ class Device:
         for start in range(0, data.nbytes, BYTES):
             piece = data[start : start + BYTES]
             staging = self._staging.writable()
-            staging.write_mapped(piece)
+            fill(staging, piece)
             staging.unmap()
             encoder = self._recorder.encoder("upload")
             encoder.copy_buffer_to_buffer(staging, 0, buffer, start, piece.nbytes)

@@ -75,6 +75,16 @@ class Staging:
             self._down.append(buffer)
 
 
+def fill(buffer: Any, data: Array) -> None:
+    """Writes bytes to the beginning of a mapped buffer."""
+    mapped = getattr(buffer, "_experimental_get_mapped_range", None)
+    if mapped is None or data.nbytes < SHARED_FROM:
+        buffer.write_mapped(data)
+        return
+    # What write_mapped does, by one thread alone.
+    copy(np.frombuffer(mapped(0, data.nbytes), np.uint8), data)
+
+
 def copy(target: Array, source: Array) -> None:
     """Copies bytes, many of them by several threads: fresh memory costs more than the copy."""
     if source.nbytes < SHARED_FROM:
