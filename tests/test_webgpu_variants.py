@@ -181,14 +181,16 @@ def test_every_call(webgpu: Registry, op: str, dtype: str) -> None:
     assert ran >= len(FORMS[op])
 
 
-def test_every_bfloat16(webgpu: Registry) -> None:
+@pytest.mark.parametrize("variant", ["wide", "bf16"])
+def test_every_bfloat16(webgpu: Registry, variant: str) -> None:
     """Each of the 65,536 numbers is read and written as itself, and sums round to the nearest.
 
     WGSL lets a device take subnormal numbers for zero: there they are left out.
     """
     bits = np.arange(65536, dtype=np.uint16)
     least = np.full((1, 1, 2), 1, np.uint16).view(numpy_dtype("bfloat16"))
-    kept = webgpu.run("BiasAdd", X=least, bias=least[0, 0], skip=least * 0, backend="webgpu", variant="bf16")
+    pair = {"X": least, "bias": least[0, 0], "skip": least * 0}
+    kept = webgpu.run("BiasAdd", **pair, backend="webgpu", variant=variant)
     if not np.asarray(kept, np.float32).any():
         bits[bits & 0x7F80 < 8 << 7] = 0  # nor may a difference of two be subnormal
     every = bits.view(numpy_dtype("bfloat16"))
@@ -196,7 +198,7 @@ def test_every_bfloat16(webgpu: Registry) -> None:
     bias = np.zeros(256, x.dtype)
     for skip in (np.zeros_like(x), np.random.default_rng(0).permutation(every).reshape(x.shape)):
         with np.errstate(invalid="ignore"):  # the reference meets signalling NaN
-            check(webgpu, "BiasAdd", {"inputs": {"X": x, "bias": bias, "skip": skip}}, "webgpu", "bf16")
+            check(webgpu, "BiasAdd", {"inputs": {"X": x, "bias": bias, "skip": skip}}, "webgpu", variant)
 
 
 @named(PUBLISHED)
