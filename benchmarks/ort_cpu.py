@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from cases import Case
 
-from registry.op import Op, TensorSpec
+from registry.opinfo import Op, TensorSpec
 
 Array = np.ndarray[Any, Any]
 Call = Callable[[], Any]

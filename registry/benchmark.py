@@ -23,7 +23,7 @@ from .measuring import (
     stopwatch,
     time_cells,
 )
-from .op import Op
+from .opinfo import Op
 from .planning import bind_call
 from .scope import bytes_moved
 from .text import lay_out

@@ -11,7 +11,7 @@ from .arrays import is_pair
 from .errors import ContractError, suggestion
 
 if TYPE_CHECKING:
-    from .op import Op
+    from .opinfo import Op
 
 OPTIONS = ("backend", "variant", "device", "outputs", "out", "inputs", "attrs", "tunables", "profile")
 

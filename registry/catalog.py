@@ -14,7 +14,7 @@ from .loaded import Loaded
 
 if TYPE_CHECKING:
     from .hookspecs import Availability, Backend
-    from .op import Op
+    from .opinfo import Op
     from .plugins import Plugins
     from .tuned import Store
 
@@ -129,7 +129,7 @@ class Catalog:
 
     def op(self, name: str | Op) -> Op:
         """See ``Registry.op``."""
-        from .op import Op
+        from .opinfo import Op
 
         if isinstance(name, Op):
             return name

@@ -21,7 +21,7 @@ from .cli_conformance import test_command
 from .cli_packages import export_command, lock_command, locked_ops
 from .cli_tune import bench_command, tune_command
 from .errors import ContractError, RegistryError
-from .op import Op
+from .opinfo import Op
 from .tables import comparison_table, decision_table, make_console, table
 
 console = make_console()

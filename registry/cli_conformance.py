@@ -14,7 +14,7 @@ from .cli_call import find_op, frozen_option, json_option
 from .conformance import read_case, replay, run
 from .conformance.report import HEADER, Report
 from .dispatch import Registry
-from .packages.cases import Outcome, run_cases
+from .packaging.cases import Outcome, run_cases
 from .tables import make_console, progress_bar, table
 
 

@@ -13,7 +13,7 @@ import registry
 from .catalog import Catalog
 from .cli_call import json_option
 from .errors import PackageError, RegistryError
-from .op import Op
+from .opinfo import Op
 from .tables import make_console, table
 
 
@@ -27,9 +27,9 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
 
     PACKAGE is owner/name@v1 or owner/name@<commit>. Without it every entry is brought up to date.
     """
-    from .packages.finding import entry_of, fetch_new, locked
-    from .packages.hub import make_reference
-    from .packages.lock import read_lock
+    from .packaging.finding import entry_of, fetch_new, locked
+    from .packaging.hub import make_reference
+    from .packaging.lock import read_lock
 
     lock = read_lock(Catalog((), False).lock_path())
     wanted = [make_reference(package, None, None)] if package else [entry.reference for entry in lock.entries]
@@ -66,7 +66,7 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
 @json_option
 def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
     """Write an operator into FOLDER as a published package: manifest, templates, cases, digests, a card."""
-    from .packages.export import export_op
+    from .packaging.export import export_op
 
     made = export_op(registry._shared, registry.op(op), folder, dialect)
     assert made.package is not None
@@ -80,8 +80,8 @@ def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
 
 def locked_ops() -> list[Op]:
     """The packages of registry.lock that are in the hub client's cache; says which are not."""
-    from .packages.finding import locked
-    from .packages.lock import read_lock
+    from .packaging.finding import locked
+    from .packaging.lock import read_lock
 
     lock = read_lock(Catalog((), False).lock_path())
     found = []

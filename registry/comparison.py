@@ -14,7 +14,7 @@ from .arrays import NumpyArray, is_pair
 from .call import Call, parse_call, wrong
 from .dtypes import numpy_dtype
 from .errors import ContractError, PluginError, first_line
-from .op import Op
+from .opinfo import Op
 from .request import Request, TensorType
 from .text import lay_out
 

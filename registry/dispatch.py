@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .comparison import Report
     from .decision import Decision
     from .hookspecs import Backend, Finding, RenderedPass
-    from .op import Op
+    from .opinfo import Op
     from .package import Handle
     from .request import Request
     from .symbols import Shape
@@ -95,7 +95,7 @@ class Registry:
             ManifestError: the manifest is wrong.
         """
         from .package import Handle
-        from .packages.finding import find_package
+        from .packaging.finding import find_package
 
         if not isinstance(source, str | Path):
             raise ContractError(f"a package is a folder's path or a name; found {source!r}")

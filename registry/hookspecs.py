@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .accuracy import Expected
-    from .op import Op
+    from .opinfo import Op
     from .request import Request
 
 API_VERSION = 1

@@ -14,7 +14,7 @@ from .accuracy import round_to
 from .arrays import dtype_name
 from .dtypes import SHORT_NAMES, numpy_dtype
 from .errors import ContractError, suggestion
-from .op import Op
+from .opinfo import Op
 
 _SPEC = re.compile(r"(?P<name>\w+)=(?P<value>.+)", re.S)
 _SHAPE = re.compile(r"\[?\s*(?P<dims>\d+(?:\s*[x,]\s*\d+)*)?\s*\]?(?::(?P<dtype>\w+))?")

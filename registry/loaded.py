@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .errors import ContractError
 
 if TYPE_CHECKING:
-    from .op import Op
+    from .opinfo import Op
 
 
 class Loaded:

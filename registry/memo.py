@@ -14,7 +14,7 @@ from .errors import ContractError
 from .readers import Reader, Readers
 
 if TYPE_CHECKING:
-    from .op import Op
+    from .opinfo import Op
     from .plan import Plan
 
 SIZE = 1024

@@ -10,10 +10,10 @@ from .language.includes import included
 from .language.templates import TemplateError
 from .loading.loader import parse_package_manifest
 from .manifest import Manifest
-from .op import Op, Origin, Package
-from .packages.files import Files
-from .packages.metadata import NAME as METADATA
-from .packages.metadata import TEMPLATE_SUFFIXES, check_metadata, parse_metadata
+from .opinfo import Op, Origin, Package
+from .packaging.files import Files
+from .packaging.metadata import NAME as METADATA
+from .packaging.metadata import TEMPLATE_SUFFIXES, check_metadata, parse_metadata
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark

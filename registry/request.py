@@ -15,7 +15,7 @@ from .errors import suggestion
 from .scope import contract_scope, infer_shape
 
 if TYPE_CHECKING:
-    from .op import Op, TensorSpec
+    from .opinfo import Op, TensorSpec
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from .language.expressions import EvaluationError, Features, evaluate, parse
 from .language.functions import FUNCTIONS, device_functions
 
 if TYPE_CHECKING:
-    from .op import Op, TensorSpec
+    from .opinfo import Op, TensorSpec
     from .request import Request, TensorType
 
 MAX_RANK = 64

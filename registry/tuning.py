@@ -12,7 +12,7 @@ from .decide import Offer, Policy
 from .decision import Decision
 from .errors import NoPlanError, RegistryError, first_line
 from .measuring import ROUNDS, Progress, Times, conditions, no_progress, time_cells
-from .op import Op
+from .opinfo import Op
 from .planning import bind_call
 from .request import Request
 from .selection import choose, contenders, is_automatic

@@ -28,7 +28,7 @@ from registry.accuracy import round_to  # noqa: E402
 from registry.call import parse_call  # noqa: E402
 from registry.decide import Offer, decide  # noqa: E402
 from registry.dtypes import SHORT_NAMES  # noqa: E402
-from registry.op import Op  # noqa: E402
+from registry.opinfo import Op  # noqa: E402
 from registry.request import Request, bind  # noqa: E402
 
 FOLDER = ROOT / "tests" / "golden"

@@ -36,8 +36,8 @@ def test_every_variant_is_measured(script: ModuleType, webgpu: Registry) -> None
     for row in rows:
         seen.setdefault(row.backend, set()).update(row.variants)
         assert row.cases and not row.failed and (row.share > 0) == bool(row.worst), row
-    wide = {"wide_rows", "wide_stats_inv"}
-    assert seen == {"webgpu": {"rows", "stats_inv"} | wide, "numpy": {"blocked", "reference"}}
+    kinds = {f"{kind}{outputs}" for kind in ("", "wide_", "split_") for outputs in ("rows", "stats_inv")}
+    assert seen == {"webgpu": kinds, "numpy": {"blocked", "reference"}}
     assert {row.output for row in rows} == {"Y", "inv_std_var"}
 
 

@@ -22,7 +22,7 @@ from registry import Backend, Claim, ContractError, Registry, RegistryError, con
 from registry.accuracy import round_to
 from registry.conformance import Case, Tensor, read_case
 from registry.hookspecs import Executable
-from registry.op import Op
+from registry.opinfo import Op
 from registry.request import Request
 from registry_numpy.backend import NumpyBackend
 

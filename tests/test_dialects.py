@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from registry import ContractError, ManifestError, PackageError, Registry
-from registry.packages.files import digest
+from registry.packaging.files import digest
 
 COUNT = {"name": "count", "type": "u32", "value": "total"}
 AFFINE: dict[str, Any] = {

@@ -14,11 +14,11 @@ from forms import FORMS, check
 from registry import ContractError, NoPlanError, PackageError, Registry
 from registry.accuracy import judge
 from registry.cli import main
-from registry.op import Op
+from registry.opinfo import Op
 from registry.package import Handle
-from registry.packages.cases import run_cases
-from registry.packages.examples import write_cases
-from registry.packages.export import export_op
+from registry.packaging.cases import run_cases
+from registry.packaging.examples import write_cases
+from registry.packaging.export import export_op
 
 OPS = sorted(FORMS)
 DIALECTS = ("2.1", "1.0")

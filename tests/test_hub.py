@@ -17,10 +17,10 @@ from click.testing import CliRunner
 
 from registry import ContractError, PackageError, Registry
 from registry.cli import main
-from registry.packages import hub
-from registry.packages.export import export_op
-from registry.packages.finding import fetch
-from registry.packages.lock import read_lock
+from registry.packaging import hub
+from registry.packaging.export import export_op
+from registry.packaging.finding import fetch
+from registry.packaging.lock import read_lock
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 constants = pytest.importorskip("huggingface_hub.constants")

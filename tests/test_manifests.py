@@ -20,7 +20,7 @@ from registry.loading.documents import read_document
 from registry.loading.families import expand_families
 from registry.loading.loader import load_manifest, parse_manifest
 from registry.loading.schema import json_schema
-from registry.op import Op
+from registry.opinfo import Op
 from registry.plugins import load_plugins
 from registry.request import bind
 

@@ -15,7 +15,7 @@ from forms import FORMS, Form
 
 from registry import ContractError, Registry
 from registry.accuracy import Verdict, judge, round_to
-from registry.op import Op, TensorSpec
+from registry.opinfo import Op, TensorSpec
 
 onnx = pytest.importorskip("onnx", reason="needs the onnx package")
 ort = pytest.importorskip("onnxruntime", reason="needs the onnxruntime package")

@@ -49,3 +49,16 @@ def test_a_call_on_numpy_loads_no_other_backends_library() -> None:
 def test_plugins_are_loaded_when_they_are_asked_for(call: str) -> None:
     assert loaded(f"import registry; {call}", *BACKEND_LIBRARIES) == []
     assert loaded(f"import registry; {call}", *PLUGINS) == list(PLUGINS)
+
+
+def test_no_module_takes_the_place_of_a_public_name() -> None:
+    """An import of a submodule sets an attribute of the package: over a function of that name."""
+    code = (
+        "import pkgutil, importlib, registry\n"
+        "before = {name: getattr(registry, name) for name in registry.__all__}\n"
+        "for found in pkgutil.walk_packages(registry.__path__, 'registry.'):\n"
+        "    if '__main__' not in found.name and 'pytest' not in found.name:\n"
+        "        importlib.import_module(found.name)\n"
+        "assert before == {name: getattr(registry, name) for name in registry.__all__}\n"
+    )
+    assert loaded(code, "registry.opinfo") == ["registry.opinfo"]

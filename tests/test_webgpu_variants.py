@@ -51,7 +51,7 @@ FAMILIES = {
         *(f"hidden1_{dtype}_{beta}" for dtype in ("f32", "f16") for beta in ("no_beta", "beta")),
         *(
             f"{wide}{statistics}_{tensors}"
-            for wide in ("wide_", "")
+            for wide in ("wide_", "split_", "")
             for statistics in ("rows", "stats_mean", "stats_inv", "stats_both")
             for tensors in (
                 "plain",
@@ -69,18 +69,20 @@ FAMILIES = {
     "com.microsoft::BiasAdd": ["wide", "bf16"],
     "ai.onnx::LayerNormalization": [
         f"{wide}rows{bias}{stats}"
-        for wide in ("wide_", "")
+        for wide in ("wide_", "split_", "")
         for bias in ("", "_bias")
         for stats in ("", "_mean_only", "_inv_std_dev_only", "_stats")
     ],
     "com.microsoft::SkipSimplifiedLayerNormalization": [
         f"{wide}{statistics}_{tensors}"
-        for wide in ("wide_", "")
+        for wide in ("wide_", "split_", "")
         for statistics in ("rows", "stats_mean", "stats_inv", "stats_both")
         for tensors in ("plain", "residual", "bias", "bias_residual")
     ],
-    "ai.onnx::SimplifiedLayerNormalization": ["wide_rows", "wide_stats_inv", "rows", "stats_inv"],
-    "ai.onnx::RMSNormalization": ["wide_rows", "rows"],
+    "ai.onnx::SimplifiedLayerNormalization": [
+        f"{wide}{outputs}" for wide in ("wide_", "split_", "") for outputs in ("rows", "stats_inv")
+    ],
+    "ai.onnx::RMSNormalization": ["wide_rows", "split_rows", "rows"],
 }
 # Variants of a family share a template: one of each runs the whole grid.
 WHOLE_GRID = (
@@ -94,6 +96,8 @@ WHOLE_GRID = (
     "stats_both_bias_beta_residual_split",
     "rows_bias_stats",
     "stats_both_bias_residual",
+    "split_rows_bias_stats",
+    "split_stats_both_bias_beta_residual",
 )
 
 
@@ -156,6 +160,36 @@ def test_variant(webgpu: Registry, op: str, variant: str) -> None:
 @named(FAMILIES)
 def test_variant_of_a_family(webgpu: Registry, op: str, variant: str) -> None:
     assert run_grid(webgpu, op, op, variant) > 0
+
+
+SPLIT = {
+    "com.microsoft::SkipLayerNormalization": "split_stats_both_bias_beta_residual",
+    "ai.onnx::LayerNormalization": "split_rows_bias_stats",
+    "com.microsoft::SkipSimplifiedLayerNormalization": "split_stats_both_bias_residual",
+    "ai.onnx::SimplifiedLayerNormalization": "split_stats_inv",
+    "ai.onnx::RMSNormalization": "split_rows",
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", SPLIT)
+def test_rows_of_several_segments(webgpu: Registry, op: str, dtype: str) -> None:
+    form = next(f for f in FORMS[op] if SPLIT[op] in accepting(webgpu, op, f, 3, 8, dtype))
+    for rows, hidden in ((2, 20_000), (5, 9_002)):
+        call = form.call(rows, hidden, dtype)
+        assert call is not None
+        first = next(iter(call["inputs"].values()))
+        first[..., : hidden // 2] += first.dtype.type(50)  # segments whose means differ
+        check(webgpu, op, call, "webgpu", SPLIT[op])
+
+
+def test_few_long_rows_are_split(webgpu: Registry) -> None:
+    def chosen(rows: int, hidden: int) -> str | None:
+        pairs = {"X": ((rows, hidden), "float32"), "scale": ((hidden,), "float32")}
+        return webgpu.explain("RMSNormalization", **pairs, backend="webgpu").variant
+
+    assert [chosen(1, 2**20), chosen(64, 65536)] == ["split_rows"] * 2
+    assert [chosen(65, 65536), chosen(1, 65532)] == ["wide_rows"] * 2
 
 
 def troubled(call: dict[str, Any]) -> dict[str, Any]:

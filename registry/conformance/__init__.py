@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
     from ..dispatch import Registry
-    from ..op import Op
+    from ..opinfo import Op
 
 __all__ = [
     "BackendReport",

@@ -11,7 +11,7 @@ import msgspec
 from ..call import OPTIONS
 from ..dispatch import Registry
 from ..dtypes import STORAGE
-from ..op import Op
+from ..opinfo import Op
 from .candidates import attribute_values, complaint, inferred, ranks_of, shapes_beside
 from .cases import Case, Tensor
 

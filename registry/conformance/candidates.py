@@ -7,7 +7,7 @@ from typing import Any
 from ..dtypes import STORAGE
 from ..errors import ContractError
 from ..manifest import Arg
-from ..op import Op
+from ..opinfo import Op
 from .cases import Case, Tensor
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 31, 33, 64, 100, 255, 257, 768, 1000, 1023, 4096, 4097)

@@ -15,7 +15,7 @@ from ..comparison import decide_each, expected_outputs, run_poisoned
 from ..dispatch import Registry
 from ..dtypes import finfo, numpy_dtype
 from ..errors import ContractError
-from ..op import Op
+from ..opinfo import Op
 from ..request import Request
 from .cases import Case, Tensor
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from ..op import Op
+from ..opinfo import Op
 from .candidates import EXTENTS, Shape, attribute_values, dtypes_of, ranks_of, shapes_beside
 from .cases import Case, Tensor
 

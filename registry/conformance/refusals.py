@@ -9,7 +9,7 @@ from typing import Any
 from ..dispatch import Registry
 from ..errors import ContractError
 from ..hookspecs import Backend, Claim, Executable, hookimpl
-from ..op import Op
+from ..opinfo import Op
 from ..request import Request
 from .cases import Case
 from .checks import Finding

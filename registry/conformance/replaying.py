@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..dispatch import Registry
-from ..op import Op
+from ..opinfo import Op
 from .cases import Case
 from .checks import check
 from .refusals import check_refused, with_spy

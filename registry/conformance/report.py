@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..dtypes import SHORT_NAMES
-from ..op import Op
+from ..opinfo import Op
 from ..text import lay_out
 from .cases import Case
 

@@ -15,7 +15,7 @@ from ..decide import conditions_met
 from ..decision import Row
 from ..dispatch import Registry
 from ..hookspecs import Claim
-from ..op import Op
+from ..opinfo import Op
 from ..planning import bind_call
 from .breaks import breaks
 from .candidates import (

@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 
 from ..dispatch import Registry
 from ..errors import RegistryError
-from ..op import Op
+from ..opinfo import Op
 from .cases import Case
 from .checks import Finding, Outcome, Place, make_trial, try_candidate
 from .refusals import check_refused, with_spy

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from ..dtypes import STORAGE
 from ..errors import ManifestError, suggestion
 from ..manifest import Binding, Dispatch, Manifest, Pass, Port, Variant, same_value
-from ..op import Op
+from ..opinfo import Op
 from .documents import step
 from .families import MAX_VARIANTS
 from .names import (

@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import ManifestError, suggestion
 from ..manifest import Manifest
-from ..op import Op
+from ..opinfo import Op
 from .documents import MAX_BYTES, Format, read_document, step
 from .families import expand_families
 

@@ -13,7 +13,7 @@ from ..language.functions import FUNCTIONS, RESERVED, device_functions
 from ..language.members import OBJECT_METHODS
 from ..language.values import Features
 from ..manifest import Loop, Manifest, Pass, Variant
-from ..op import Op
+from ..opinfo import Op
 from .documents import step
 
 HELPERS = frozenset({*FUNCTIONS, *device_functions(Features())})

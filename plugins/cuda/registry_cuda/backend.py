@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from registry.hookspecs import Availability, Backend, Claim, Executable, Refusal, RenderedPass
-from registry.op import Op
+from registry.opinfo import Op
 from registry.request import Request
 
 from . import libraries

@@ -13,7 +13,7 @@ import numpy as np
 from registry.accuracy import round_to
 from registry.errors import ContractError
 from registry.hookspecs import Availability, Backend, Claim, Executable, Reference, Refusal
-from registry.op import Op
+from registry.opinfo import Op
 from registry.request import Request
 
 from . import (

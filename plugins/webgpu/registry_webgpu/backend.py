@@ -25,7 +25,7 @@ from registry.hookspecs import (
     Refusal,
     RenderedPass,
 )
-from registry.op import Op
+from registry.opinfo import Op
 from registry.parts import cut, nbytes
 from registry.passes import storage_buffers
 from registry.request import Request

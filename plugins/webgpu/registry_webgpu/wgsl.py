@@ -15,7 +15,7 @@ from registry.language.includes import expand
 from registry.language.templates import TemplateError, parse_template
 from registry.language.values import EvaluationError
 from registry.manifest import Variant
-from registry.op import Op
+from registry.opinfo import Op
 from registry.passes import PreparedPass, PreparedVariant, Uniform, evaluate_variant
 from registry.request import Request
 

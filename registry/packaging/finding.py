@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import ContractError, PackageError
-from ..op import Op, Origin
+from ..opinfo import Op, Origin
 from ..package import load_package
 from .hub import PUBLISHER, Reference, download, make_reference
 from .lock import Entry, Lock, check_lock, read_lock

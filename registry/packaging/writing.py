@@ -15,7 +15,7 @@ from ..errors import PackageError
 from ..language.expressions import EvaluationError, evaluate, parse
 from ..language.functions import RESERVED
 from ..manifest import Binding, Manifest, Pass, Variant
-from ..op import Op
+from ..opinfo import Op
 from . import renaming
 
 DTYPES = ("float16", "float32", "int8", "int16", "int32", "int64", "uint8", "uint32", "bool")

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..errors import PackageError
-from ..op import Package
+from ..opinfo import Package
 from .hub import Reference
 
 NAME = "registry.lock"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..manifest import Manifest
-from ..op import Op, TensorSpec
+from ..opinfo import Op, TensorSpec
 
 _HEAD = """---
 library_name: kernels

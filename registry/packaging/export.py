@@ -11,7 +11,7 @@ from ..errors import ContractError, PackageError
 from ..language.includes import included
 from ..loading.loader import Dialect
 from ..manifest import Manifest
-from ..op import Op
+from ..opinfo import Op
 from ..package import load_package
 from .card import card
 from .examples import write_cases

@@ -15,7 +15,7 @@ from ..conformance.cases import Case
 from ..conformance.drafts import Draft
 from ..dtypes import finfo, numpy_dtype
 from ..errors import PackageError
-from ..op import Op
+from ..opinfo import Op
 
 if TYPE_CHECKING:
     from ..dispatch import Registry

@@ -15,7 +15,7 @@ from ..arrays import NumpyArray
 from ..comparison import expected_outputs
 from ..dtypes import STORAGE, numpy_dtype
 from ..errors import NoPlanError, RegistryError
-from ..op import Op, TensorSpec
+from ..opinfo import Op, TensorSpec
 from .files import Files
 
 if TYPE_CHECKING:
