@@ -279,6 +279,15 @@ def test_no_clamp_hides_a_division_by_zero(epsilon: float, value: float) -> None
     check("LayerNormalization", {"X": x, "Scale": np.ones(12, "f4")}, epsilon=epsilon)
 
 
+@pytest.mark.parametrize("hidden", [33, 768, 1023, 4096])
+@pytest.mark.parametrize("center", [0, 0.25, 0.99, 1.01, 3])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_means_about_as_large_as_the_deviation(dtype: str, center: float, hidden: int) -> None:
+    x = np.random.default_rng(hidden).standard_normal((300, hidden)) + center
+    tensors = {"X": x.astype(numpy_dtype(dtype)), "Scale": np.ones(hidden, numpy_dtype(dtype))}
+    check("LayerNormalization", tensors)
+
+
 def test_half_odd_size() -> None:
     x = np.arange(1, 10, dtype=np.float16).reshape(1, 3, 3)
     bias = np.array([0.5, 0.25, 0.125], np.float16)

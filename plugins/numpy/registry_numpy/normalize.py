@@ -21,6 +21,8 @@ SCRATCH_BYTES = 36  # held for an element of a block, at most: sum, widened oper
 OVERHEAD_BYTES = 1 << 16  # what belongs to a block and not to its elements
 CHUNK = 1024  # elements summed by one dot product; the sums of the chunks are added pairwise
 
+NEAR = 1.0  # squared mean, relative to the variance, up to which its rounding does not show
+NEAR_FLOAT16 = 0.0  # steps near zero are finer there than the rounding errors of float32
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _ONES = {wide: np.ones(CHUNK, wide) for wide in (FLOAT32, FLOAT64)}
 # The least variance whose digits a dtype holds; rows with less, or too much, go to float64.
@@ -161,7 +163,8 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float, ce
     # All steps take place in the output where that can be; else in scratch, where the sum may lie already.
     direct = normalized if _is_plain(normalized, wide) else None
     work = scratch("rows", rows.shape, wide) if direct is None else direct.reshape(rows.shape)
-    values, mean, spread = _measured(rows, work, epsilon, centre)
+    near = NEAR_FLOAT16 if part.addends[0].dtype == np.float16 else NEAR
+    values, mean, spread = _measured(rows, work, epsilon, centre, near)
     inverse = np.reciprocal(np.sqrt(spread))
     if normalized is not None:
         np.multiply(values, inverse[:, None], out=work)
@@ -171,7 +174,7 @@ def _block(part: _Operands, length: int, wide: np.dtype[Any], epsilon: float, ce
     if np.count_nonzero(sound) < len(sound):
         hard = ~sound
         again = _summed(part.addends, wide, "again", None).reshape(-1, length)[hard].astype(FLOAT64)
-        values, mean64, spread64 = _measured(again, again, epsilon, centre)
+        values, mean64, spread64 = _measured(again, again, epsilon, centre, NEAR)
         inverse64 = np.reciprocal(np.sqrt(spread64))
         inverse[hard] = inverse64
         if mean is not None:
@@ -260,13 +263,15 @@ def _widened(operand: Array, wide: np.dtype[Any], slot: str) -> Array:
     return out
 
 
-def _measured(rows: Array, out: Array, epsilon: float, centre: bool) -> tuple[Array, Array | None, Array]:
+def _measured(
+    rows: Array, out: Array, epsilon: float, centre: bool, near: float
+) -> tuple[Array, Array | None, Array]:
     """What is to be scaled, its mean and its mean square + epsilon, for rows [n, length].
 
     The last two are [n]. Without ``centre`` the rows themselves are to be scaled and there is no
     mean; with it, ``out`` gets rows - mean, and may be ``rows``. A rounded mean leaves a rest in
-    every element. Where it may show beside the spread, for the mean is larger, the row is centred
-    once more and measured again. The decision is each row's own.
+    every element. Where it may show, for the squared mean is over ``near`` times the spread, the row
+    is centred once more and measured again. The decision is each row's own.
     """
     least = _constant(epsilon, rows.dtype)
     if not centre:
@@ -275,7 +280,7 @@ def _measured(rows: Array, out: Array, epsilon: float, centre: bool) -> tuple[Ar
     np.subtract(rows, mean[:, None], out=out)
     spread = _mean_squares(out)
     spread += least
-    far = mean * mean > spread
+    far = mean * mean > near * spread
     if np.count_nonzero(far):
         left = np.where(far, _means(out), 0)
         out -= left[:, None]
