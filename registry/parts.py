@@ -42,11 +42,24 @@ def cut(request: Request, limit: int) -> tuple[Part, ...]:
     """
     if largest(request) <= limit:
         return (Part(request, (), _rank(request)),)
-    lead = next(iter(request.inputs.values())).shape[: _independent_axes(request)]
-    least = largest(_part(request, tuple(slice(0, 1) for _ in lead)).request)
+    lead, least = _smallest(request)
     if not lead or least > limit:
         return ()
     return tuple(_part(request, index) for index in _ranges(lead, limit // least))
+
+
+def fits_in_parts(request: Request, limit: int) -> bool:
+    """Whether ``cut`` gives any part, without making them."""
+    if largest(request) <= limit:
+        return True
+    lead, least = _smallest(request)
+    return bool(lead) and least <= limit
+
+
+def _smallest(request: Request) -> tuple[Sequence[int], int]:
+    """The dimensions that may be cut, and the bytes of the largest tensor of the smallest part."""
+    lead = next(iter(request.inputs.values())).shape[: _independent_axes(request)]
+    return lead, largest(_part(request, tuple(slice(0, 1) for _ in lead)).request)
 
 
 def split_rows(request: Request) -> dict[str, tuple[int, tuple[int, ...]]]:

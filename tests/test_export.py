@@ -66,8 +66,8 @@ def test_the_package_renders_what_the_op_renders(
     assert package.package.listed is not None
     compared = 0
     for number, form in enumerate(FORMS[op]):
-        # Every form at one size, and the first ones at all.
-        for rows, hidden in SIZES if number < 4 else SIZES[number % 3 : number % 3 + 1]:
+        # Every form at one size, and the first at all.
+        for rows, hidden in SIZES if number == 0 else SIZES[number % 3 : number % 3 + 1]:
             for dtype, device in (("float32", FULL), ("float16", FULL), ("float32", BASE), ("float16", BASE)):
                 call = form.pairs(rows, hidden, dtype)
                 if call is None:

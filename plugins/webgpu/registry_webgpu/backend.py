@@ -26,7 +26,7 @@ from registry.hookspecs import (
     RenderedPass,
 )
 from registry.opinfo import Op
-from registry.parts import cut, nbytes
+from registry.parts import cut, fits_in_parts, nbytes
 from registry.passes import storage_buffers
 from registry.request import Request
 
@@ -263,7 +263,7 @@ def _availability(profile: Profile, name: str, description: str, library: str = 
 def _over_binding(request: Request, device: Mapping[str, Any]) -> str | None:
     limit = binding_limit(device["limits"])
     role, tensor = max(request.tensors.items(), key=lambda item: nbytes(item[1]))
-    if nbytes(tensor) <= limit or (not request.devices and cut(request, limit)):
+    if nbytes(tensor) <= limit or (not request.devices and fits_in_parts(request, limit)):
         return None
     return f"{role} has {nbytes(tensor)} bytes (limit {limit})"
 
