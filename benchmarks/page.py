@@ -32,6 +32,10 @@ range, device, versions and date. Rows that lose are here too.
   replays of a graph, WebGPU between two timestamps; each against its own copy. 1 is the memory's speed; a
   little more is possible, for calls that read more than they write.
 - Tensors have 256 MiB each, or take turns; a hidden size of 16,777,216 is a single row.
+- Each row has its own date. While the WebGPU rows of 2026-11-30, 06:00 UTC and later were measured, the H200
+  was slowed at times, its copy too. Where the copy was below 4 TB/s the row is in a file of its own,
+  `nvidia-h200-slowed.jsonl`, and the one of an earlier hour is shown, if there is any; of the others
+  some may be too low.
 - ONNX Runtime's WebGPU provider is timed by chains of nodes, on smaller tensors. torch.compile and Liger
   are timed for one size and dtype. An empty cell was not timed.
 - **On the CPU** the NumPy backend is measured beside ONNX Runtime, in turns within one run, with the same
@@ -84,6 +88,16 @@ def host_table(rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         low, high = row["us_low"], row["us_high"]
         yield f"| {row['backend']} | {row['what']} | {row['us']:.1f} | {low:.1f} to {high:.1f} |"
+
+
+def transfer_table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """A line for each way in and out."""
+    yield "\n### Host arrays to the device and back\n"
+    yield "| backend | what | MiB | GB/s | range |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        rates = f"{row['gbps']:.1f} | {row['gbps_low']:.1f} to {row['gbps_high']:.1f}"
+        yield f"| {row['backend']} | {row['what']} | {row['bytes'] / 2**20:.0f} | {rates} |"
 
 
 def cpu_tables(rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -150,7 +164,8 @@ def main() -> None:
     page = [INTRODUCTION]
     for device in sorted({file.stem.rpartition("-")[0] for file in RESULTS.glob("*.jsonl")}):
         kinds = {
-            kind: read(RESULTS / f"{device}-{kind}.jsonl") for kind in ("device", "host", "cpu", "start")
+            kind: read(RESULTS / f"{device}-{kind}.jsonl")
+            for kind in ("device", "host", "transfers", "cpu", "start")
         }
         first = next(rows[0] for rows in kinds.values() if rows)
         page += [f"\n## {device}", conditions(first)]
@@ -160,6 +175,8 @@ def main() -> None:
             draw(kinds["device"], RESULTS / f"{device}.png")
         if kinds["host"]:
             page += host_table(kinds["host"])
+        if kinds["transfers"]:
+            page += transfer_table(kinds["transfers"])
         if kinds["cpu"]:
             page += cpu_tables(kinds["cpu"])
         if kinds["start"]:
