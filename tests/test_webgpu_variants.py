@@ -96,7 +96,6 @@ WHOLE_GRID = (
     "stats_both_bias_beta_residual_split",
     "rows_bias_stats",
     "stats_both_bias_residual",
-    "split_stats_both_bias_beta_residual",
 )
 
 
@@ -181,6 +180,13 @@ def test_rows_of_several_segments(webgpu: Registry, op: str, dtype: str) -> None
         first = next(iter(call["inputs"].values()))
         first[..., : hidden // 2] += first.dtype.type(50)  # segments whose means differ
         check(webgpu, op, call, "webgpu", SPLIT[op])
+
+
+def test_many_rows_that_are_split(webgpu: Registry) -> None:
+    """More workgroups than one dimension of a dispatch takes."""
+    call = FORMS["ai.onnx::RMSNormalization"][0].call(MANY_ROWS, 4, "float32")
+    assert call is not None
+    check(webgpu, "ai.onnx::RMSNormalization", call, "webgpu", "split_rows")
 
 
 def test_few_long_rows_are_split(webgpu: Registry) -> None:
