@@ -221,6 +221,22 @@ def test_every_call(webgpu: Registry, op: str, dtype: str) -> None:
     assert ran >= len(FORMS[op])
 
 
+@pytest.mark.parametrize("lanes", [1024, 16])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rows_that_share_words(webgpu: Registry, dtype: str, lanes: int) -> None:
+    """Held rows hand on halves of words, longer ones are read again; the last row may stand alone."""
+    op = "com.microsoft::SkipLayerNormalization"
+    forms = {form.name: form for form in FORMS[op]}
+    for name in ("rank 2 beta bias mean inv_std_var input_skip_bias_sum", "(S, H) input_skip_bias_sum"):
+        for rows in (1, 2, 3, 6, 9):
+            call = forms[name].call(rows, 161, dtype)
+            if call is not None:
+                call["tunables"] = {"MAX_LANES": lanes}
+                (shader,) = webgpu.render(op, **call, backend="webgpu")
+                assert ("var<workgroup> stage" in shader.source) is (lanes > 16)
+                check(webgpu, op, troubled(call) if rows > 2 else call, "webgpu")
+
+
 @pytest.mark.parametrize("variant", ["wide", "bf16"])
 def test_every_bfloat16(webgpu: Registry, variant: str) -> None:
     """Each of the 65,536 numbers is read and written as itself, and sums round to the nearest.
