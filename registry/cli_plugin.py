@@ -37,7 +37,7 @@ def check_name(name: str) -> None:
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ContractError(
-            f"NAME is {name!r}; needed: a lower-case letter, then letters, digits or _, and no keyword of Python"
+            f"NAME is {name!r}; needed: a lower-case letter, then letters, digits or _; no keyword of Python"
         )
     taken = {status.name: status.distribution for status in Registry().backends()}
     if name in taken:

@@ -24,8 +24,8 @@ Place = tuple[str, str]
 """A backend and a variant."""
 
 Check = Literal["contract", "accuracy", "determinism", "batch-invariance", "refusal"]
-"""What is checked: that a run keeps to the request and leaves its inputs alone; that results are right; that a
-second run gives the same bits; that fewer rows give the same bits; that illegal requests are refused."""
+"""What is checked: that a run keeps to the request and leaves its inputs alone; that results are right; that
+a second run gives the same bits; that fewer rows give the same bits; that illegal requests are refused."""
 CHECKS: tuple[Check, ...] = get_args(Check)
 
 NOT_JUDGED = "elements without a finite right answer were not judged"
@@ -222,7 +222,9 @@ def _run_as_asked(trial: Trial, pinned: Mapping[str, Any]) -> tuple[dict[str, Nu
         found = (value.shape, value.dtype.name)
         if found != (tensor.shape, tensor.dtype):
             inferred = f"{tensor.dtype} {list(tensor.shape)}"
-            findings.append(Finding(role, f"is {found[1]} {list(found[0])}; inferred: {inferred}", "contract"))
+            findings.append(
+                Finding(role, f"is {found[1]} {list(found[0])}; inferred: {inferred}", "contract")
+            )
         if value is not placed.get(role, value):
             findings.append(Finding(role, "is not the array that was given to write", "contract"))
         shared = [name for name, array in call["inputs"].items() if overlaps(value, array)]

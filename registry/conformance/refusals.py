@@ -67,7 +67,9 @@ def check_refused(registry: Registry, spy: Spy, op: Op, case: Case) -> Finding |
     except ContractError as error:
         if not spy.reached:
             return None
-        return Finding("", f"a backend was reached ({spy.reached[-1]}) before it was refused: {error}", REFUSAL)
+        return Finding(
+            "", f"a backend was reached ({spy.reached[-1]}) before it was refused: {error}", REFUSAL
+        )
     except Exception as error:
         return Finding("", f"refused by {type(error).__name__}: {error}; needed: a ContractError", REFUSAL)
     return Finding("", f"it was not refused, although {case.broken}", REFUSAL)

@@ -3,8 +3,8 @@
     pytest --registry-backend NAME [--registry-op OP ...] [--registry-cases N] [--registry-seed N]
 
 Beside the tests that pytest collects, one for each op that the backend claims and each thing that is checked.
-They have the marker ``registry``: ``-m registry`` runs no others. Without the option nothing is collected, and
-nothing imported: pytest loads this module at every start.
+They have the marker ``registry``: ``-m registry`` runs no others. Without the option nothing is collected,
+and nothing imported: pytest loads this module at every start.
 """
 
 from __future__ import annotations

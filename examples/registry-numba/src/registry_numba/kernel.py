@@ -1,0 +1,104 @@
+"""The kernel: rows are added up, measured and normalized, each read from memory once and written once.
+
+A row stays in the first cache between its steps. Sums of inputs are rounded to the tensors' dtype at each
+addition; statistics are float64, in two passes over the row: its mean, then the squares of what is left. A
+row's bits depend on its own elements and their number alone, for each is summed by one thread in one order.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import from_dtype, njit, prange, types
+
+# Summation in the order that suits vector registers, the same for rows of one length. Nothing else is
+# reordered: the roundings of (input + skip) + bias are part of the answer.
+_sums = njit(fastmath={"reassoc", "nsz"}, inline="never", cache=True)
+
+
+@_sums
+def _sum(row):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(row.size):
+        total += np.float64(row[j])
+    return total
+
+
+@_sums
+def _squares(row, mean):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(row.size):
+        left = np.float64(row[j]) - mean
+        total += left * left
+    return total
+
+
+def _normalize(x, skip, bias, scale, shift, total, y, mean, inverse, epsilon, centre):  # type: ignore[no-untyped-def]
+    """Fills ``total`` = (x + skip) + bias, ``y`` = its normalization, ``mean``, ``inverse`` = 1 / deviation.
+
+    ``x`` is [rows, length]; ``skip`` [rows that ``x`` repeats, length]; ``bias``, ``scale`` and ``shift``
+    [length]; ``total`` and ``y`` like ``x``; ``mean`` and ``inverse`` [rows], float32. What is absent has no
+    elements; where something is added, ``total`` or ``y`` is there to hold the sum.
+    Without ``centre`` nothing is subtracted, and rows are divided by their root mean square.
+    """
+    rows, length = x.shape
+    for i in prange(rows):
+        row = x[i]
+        if skip.size or bias.size:
+            held = total[i] if total.size else y[i]
+            if skip.size and bias.size:
+                other = skip[i % skip.shape[0]]
+                for j in range(length):
+                    held[j] = (row[j] + other[j]) + bias[j]
+            elif skip.size:
+                other = skip[i % skip.shape[0]]
+                for j in range(length):
+                    held[j] = row[j] + other[j]
+            else:
+                for j in range(length):
+                    held[j] = row[j] + bias[j]
+            row = held
+        elif total.size:
+            for j in range(length):
+                total[i, j] = row[j]
+        middle = 0.0
+        if centre:
+            middle = _sum(row) / length
+        factor = 1.0 / np.sqrt(_squares(row, middle) / length + epsilon)
+        if mean.size:
+            mean[i] = middle
+        if inverse.size:
+            inverse[i] = factor
+        if y.size:
+            out = y[i]
+            if shift.size:
+                for j in range(length):
+                    out[j] = (np.float64(row[j]) - middle) * factor * np.float64(scale[j]) + np.float64(
+                        shift[j]
+                    )
+            else:
+                for j in range(length):
+                    out[j] = (np.float64(row[j]) - middle) * factor * np.float64(scale[j])
+
+
+@cache
+def compiled(dtype: np.dtype[Any]) -> Any:
+    """`_normalize` for tensors of a dtype: machine code, kept on disk from one process to the next.
+
+    One signature for all calls, with inputs that may be read-only: else each mixture were compiled anew.
+    """
+    element = from_dtype(dtype)
+
+    def array(kind: Any, ndim: int, readonly: bool = False) -> Any:
+        return types.Array(kind, ndim, "C", readonly=readonly)
+
+    signature = types.void(
+        *(array(element, ndim, readonly=True) for ndim in (2, 2, 1, 1, 1)),
+        *(array(element, 2) for _ in range(2)),
+        *(array(types.float32, 1) for _ in range(2)),
+        types.float64,
+        types.boolean,
+    )
+    return njit(signature, parallel=True, cache=True, error_model="numpy")(_normalize)
