@@ -8,8 +8,8 @@ A case is drawn from the op's manifest alone, so a new op is tested without a te
     assert report.ok, report
 
 `run` draws with hypothesis (``pip install 'kernel-registry[conformance]'``) and shrinks what fails to a
-small case; `check` and `replay` run one case, which needs no hypothesis. `legal` and `illegal` are strategies for tests
-of your own.
+small case; `check` and `replay` run one case, which needs no hypothesis. `legal` and `illegal` are
+strategies for tests of your own.
 """
 
 from __future__ import annotations

@@ -60,6 +60,29 @@ class CheckItem(pytest.Item):
         return self.path, None, f"{self.settings.backend}: {self.op}: {self.check}"
 
 
+class BackendCollector(pytest.Collector):
+    """All checks of a backend."""
+
+    def __init__(self, *, settings: Settings, ops: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.settings, self.ops = settings, ops
+
+    def collect(self) -> list[pytest.Item]:
+        """An item for each op and check."""
+        return [
+            CheckItem.from_parent(
+                self,
+                name=f"{op}-{check}",
+                nodeid=f"{self.nodeid}::{op}::{check}",
+                settings=self.settings,
+                op=op,
+                check=check,
+            )
+            for op in self.ops
+            for check in conformance.CHECKS
+        ]
+
+
 def collect(session: pytest.Session) -> list[pytest.Item]:
     """The items that the options ask for.
 
@@ -76,18 +99,10 @@ def collect(session: pytest.Session) -> list[pytest.Item]:
         ops = _ops(settings.registry, settings.backend, option("registry_op"))
     except RegistryError as error:
         raise pytest.UsageError(str(error)) from error
-    return [
-        CheckItem.from_parent(
-            session,
-            name=f"{op}-{check}",
-            nodeid=f"{settings.backend}::{op}::{check}",
-            settings=settings,
-            op=op,
-            check=check,
-        )
-        for op in ops
-        for check in conformance.CHECKS
-    ]
+    collector = BackendCollector.from_parent(
+        session, name=settings.backend, nodeid=settings.backend, settings=settings, ops=ops
+    )
+    return list(session.genitems(collector))
 
 
 def _ops(registry: Registry, backend: str, wanted: Sequence[str]) -> list[str]:

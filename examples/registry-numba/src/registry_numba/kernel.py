@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numba import from_dtype, njit, prange, types
 
+CHUNK = 128  # squares added up in the tensors' dtype; their sums are added in float64
+
 # Summation in the order that suits vector registers, the same for rows of one length. Nothing else is
 # reordered: the roundings of (input + skip) + bias are part of the answer.
 _sums = njit(fastmath={"reassoc", "nsz"}, inline="never", cache=True)
@@ -26,12 +28,20 @@ def _sum(row):  # type: ignore[no-untyped-def]
     return total
 
 
+@njit(cache=True)
+def _left(value, mean, rest):  # type: ignore[no-untyped-def]
+    return (value - mean) - rest
+
+
 @_sums
-def _squares(row, mean):  # type: ignore[no-untyped-def]
+def _squares(row, mean, rest):  # type: ignore[no-untyped-def]
     total = 0.0
-    for j in range(row.size):
-        left = np.float64(row[j]) - mean
-        total += left * left
+    for start in range(0, row.size, CHUNK):
+        some = row.dtype.type(0)
+        for j in range(start, min(start + CHUNK, row.size)):
+            left = _left(row[j], mean, rest)
+            some += left * left
+        total += np.float64(some)
     return total
 
 
@@ -63,24 +73,24 @@ def _normalize(x, skip, bias, scale, shift, total, y, mean, inverse, epsilon, ce
         elif total.size:
             for j in range(length):
                 total[i, j] = row[j]
-        middle = 0.0
-        if centre:
-            middle = _sum(row) / length
-        factor = 1.0 / np.sqrt(_squares(row, middle) / length + epsilon)
+        exact = _sum(row) / length if centre else 0.0
+        # The mean in two parts of the tensors' dtype: a rounded one would leave a rest in every element.
+        middle = x.dtype.type(exact)
+        rest = x.dtype.type(exact - np.float64(middle))
+        precise = 1.0 / np.sqrt(_squares(row, middle, rest) / length + epsilon)
+        factor = x.dtype.type(precise)
         if mean.size:
-            mean[i] = middle
+            mean[i] = exact
         if inverse.size:
-            inverse[i] = factor
+            inverse[i] = precise
         if y.size:
             out = y[i]
             if shift.size:
                 for j in range(length):
-                    out[j] = (np.float64(row[j]) - middle) * factor * np.float64(scale[j]) + np.float64(
-                        shift[j]
-                    )
+                    out[j] = _left(row[j], middle, rest) * factor * scale[j] + shift[j]
             else:
                 for j in range(length):
-                    out[j] = (np.float64(row[j]) - middle) * factor * np.float64(scale[j])
+                    out[j] = _left(row[j], middle, rest) * factor * scale[j]
 
 
 @cache
