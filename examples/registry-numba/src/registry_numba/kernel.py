@@ -1,8 +1,8 @@
 """The kernel: rows are added up, measured and normalized, each read from memory once and written once.
 
 A row stays in the first cache between its steps. Sums of inputs are rounded to the tensors' dtype at each
-addition; statistics are float64, in two passes over the row: its mean, then the squares of what is left. A
-row's bits depend on its own elements and their number alone, for each is summed by one thread in one order.
+addition; statistics take two passes over the row: its mean, then mean and squares of what is left. A row's
+bits depend on its own elements and their number alone, for each is summed by one thread in one order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import from_dtype, njit, prange, types
 
-CHUNK = 128  # squares added up in the tensors' dtype; their sums are added in float64
+CHUNK = 128  # elements added up in the tensors' dtype; their sums are added in float64
 
 # Summation in the order that suits vector registers, the same for rows of one length. Nothing else is
 # reordered: the roundings of (input + skip) + bias are part of the answer.
@@ -28,21 +28,23 @@ def _sum(row):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True)
-def _left(value, mean, rest):  # type: ignore[no-untyped-def]
-    return (value - mean) - rest
+@njit(fastmath=False, cache=True)  # said, for else it is the caller's
+def _minus(value, middle):  # type: ignore[no-untyped-def]
+    return value - middle
 
 
 @_sums
-def _squares(row, mean, rest):  # type: ignore[no-untyped-def]
-    total = 0.0
+def _moments(row, middle):  # type: ignore[no-untyped-def]
+    total, squares = 0.0, 0.0
     for start in range(0, row.size, CHUNK):
-        some = row.dtype.type(0)
+        some = some_squares = row.dtype.type(0)
         for j in range(start, min(start + CHUNK, row.size)):
-            left = _left(row[j], mean, rest)
-            some += left * left
+            left = _minus(row[j], middle)
+            some += left
+            some_squares += left * left
         total += np.float64(some)
-    return total
+        squares += np.float64(some_squares)
+    return total / row.size, squares / row.size
 
 
 def _normalize(x, skip, bias, scale, shift, total, y, mean, inverse, epsilon, centre):  # type: ignore[no-untyped-def]
@@ -50,34 +52,31 @@ def _normalize(x, skip, bias, scale, shift, total, y, mean, inverse, epsilon, ce
 
     ``x`` is [rows, length]; ``skip`` [rows that ``x`` repeats, length]; ``bias``, ``scale`` and ``shift``
     [length]; ``total`` and ``y`` like ``x``; ``mean`` and ``inverse`` [rows], float32. What is absent has no
-    elements; where something is added, ``total`` or ``y`` is there to hold the sum.
+    elements; beside ``skip`` there is ``total`` or ``y`` to hold the sum, and without it neither bias nor total.
     Without ``centre`` nothing is subtracted, and rows are divided by their root mean square.
     """
     rows, length = x.shape
     for i in prange(rows):
         row = x[i]
-        if skip.size or bias.size:
+        if skip.size:
             held = total[i] if total.size else y[i]
-            if skip.size and bias.size:
-                other = skip[i % skip.shape[0]]
+            other = skip[i % skip.shape[0]]
+            if bias.size:
                 for j in range(length):
                     held[j] = (row[j] + other[j]) + bias[j]
-            elif skip.size:
-                other = skip[i % skip.shape[0]]
-                for j in range(length):
-                    held[j] = row[j] + other[j]
             else:
                 for j in range(length):
-                    held[j] = row[j] + bias[j]
+                    held[j] = row[j] + other[j]
             row = held
-        elif total.size:
-            for j in range(length):
-                total[i, j] = row[j]
         exact = _sum(row) / length if centre else 0.0
-        # The mean in two parts of the tensors' dtype: a rounded one would leave a rest in every element.
         middle = x.dtype.type(exact)
-        rest = x.dtype.type(exact - np.float64(middle))
-        precise = 1.0 / np.sqrt(_squares(row, middle, rest) / length + epsilon)
+        left, variance = _moments(row, middle)
+        # A rounded mean leaves a rest in every element.
+        rest = x.dtype.type(0)
+        if centre:
+            rest = x.dtype.type(left)
+            variance -= left * left
+        precise = 1.0 / np.sqrt(variance + epsilon)
         factor = x.dtype.type(precise)
         if mean.size:
             mean[i] = exact
@@ -87,10 +86,10 @@ def _normalize(x, skip, bias, scale, shift, total, y, mean, inverse, epsilon, ce
             out = y[i]
             if shift.size:
                 for j in range(length):
-                    out[j] = _left(row[j], middle, rest) * factor * scale[j] + shift[j]
+                    out[j] = ((row[j] - middle) - rest) * factor * scale[j] + shift[j]
             else:
                 for j in range(length):
-                    out[j] = _left(row[j], middle, rest) * factor * scale[j]
+                    out[j] = ((row[j] - middle) - rest) * factor * scale[j]
 
 
 @cache
