@@ -52,7 +52,8 @@ def _normalize(x, skip, bias, scale, shift, total, y, mean, inverse, epsilon, ce
 
     ``x`` is [rows, length]; ``skip`` [rows that ``x`` repeats, length]; ``bias``, ``scale`` and ``shift``
     [length]; ``total`` and ``y`` like ``x``; ``mean`` and ``inverse`` [rows], float32. What is absent has no
-    elements; beside ``skip`` there is ``total`` or ``y`` to hold the sum, and without it neither bias nor total.
+    elements. Beside ``skip`` there is ``total`` or ``y`` to hold the sum; without it, neither ``bias`` nor
+    ``total``.
     Without ``centre`` nothing is subtracted, and rows are divided by their root mean square.
     """
     rows, length = x.shape
