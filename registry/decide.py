@@ -205,9 +205,13 @@ class _Judge:
             return Reason(text, text, f"{type(error).__name__}: {error}", needed, broken=True)
 
     def _expression(self, condition: str) -> Reason | None:
+        # A backend that describes no device is not asked for what a manifest derives from one.
+        if self.device is NO_DEVICE:
+            self.scope = self.broken = None
         if self.scope is None and self.broken is None:
             try:
-                self.scope = request_scope(self.request, self.device)
+                alone = condition if self.device is NO_DEVICE else None
+                self.scope = request_scope(self.request, self.device, alone)
             except EvaluationError as error:
                 derived = "derived values can be computed"
                 needed = "a request the manifest can derive from"

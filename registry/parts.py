@@ -62,6 +62,17 @@ def _smallest(request: Request) -> tuple[Sequence[int], int]:
     return lead, largest(_part(request, tuple(slice(0, 1) for _ in lead)).request)
 
 
+def samples(request: Request) -> tuple[Part, ...]:
+    """The last row by itself, and the first half of the rows; none where there are fewer than two."""
+    lead = next(iter(request.inputs.values())).shape[: _independent_axes(request)]
+    if math.prod(lead) < 2:
+        return ()
+    last = tuple(slice(size - 1, size) for size in lead)
+    axis = next(axis for axis, size in enumerate(lead) if size > 1)
+    half = tuple(slice(0, size if at != axis else size // 2) for at, size in enumerate(lead))
+    return tuple(_part(request, index) for index in (last, half))
+
+
 def split_rows(request: Request) -> dict[str, tuple[int, tuple[int, ...]]]:
     """The number of rows of each tensor by role, and the dimensions of one: what is left of its shape
     without the leading dimensions along which results do not depend on each other."""

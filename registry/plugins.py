@@ -17,6 +17,7 @@ from .errors import PluginError, RegistryWarning, shorten
 from .hookspecs import API_VERSION, ENTRY_POINT_GROUP, Backend, Hooks, Reference
 
 OURS = "kernel-registry"
+VARIABLE = "REGISTRY_PLUGINS"
 HOOKS = ("registry_backends", "registry_manifests", "registry_references")
 
 
@@ -53,12 +54,14 @@ class _Entry:
 def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plugins:
     """Loads plugins from the entry points and the objects given; ours come first, then by name.
 
+    Of the entry points those that ``REGISTRY_PLUGINS``, a comma list, names; without it all.
+
     Raises:
         PluginError: a plugin is broken, under ``REGISTRY_STRICT=1`` only.
     """
     found = Plugins()
     strict = os.environ.get("REGISTRY_STRICT", "") not in ("", "0")
-    entries = _entry_points() if entry_points else []
+    entries = _wanted(_entry_points(), found) if entry_points else []
     entries += [_Entry(_name(plugin), "given directly", lambda plugin=plugin: plugin) for plugin in extra]
     brought: list[tuple[_Entry, list[Backend]]] = []
     for entry in entries:
@@ -90,6 +93,19 @@ def _entry_points() -> list[_Entry]:
         distribution = names[point.dist] if point.dist is not None else "unknown"
         seen.setdefault((distribution, point.name), _Entry(point.name, distribution, point.load))
     return sorted(seen.values(), key=lambda e: (e.distribution != OURS, e.name, e.distribution))
+
+
+def _wanted(entries: list[_Entry], found: Plugins) -> list[_Entry]:
+    """Those that ``REGISTRY_PLUGINS`` names, all without it; a name of no entry point is a failure."""
+    names = [name for part in os.environ.get(VARIABLE, "").split(",") if (name := part.strip())]
+    if not names:
+        return entries
+    known = dict.fromkeys(entry.name for entry in entries)
+    for name in dict.fromkeys(names):
+        if name not in known:
+            cause = f"no such entry point; {VARIABLE} takes some of {', '.join(known)}"
+            found.failures.append(Failure(name, VARIABLE, cause))
+    return [entry for entry in entries if entry.name in names]
 
 
 def _load(entry: _Entry, found: Plugins) -> list[Backend]:

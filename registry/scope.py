@@ -69,15 +69,22 @@ def contract_scope(
     }
 
 
-def request_scope(request: Request, device: Mapping[str, Any]) -> dict[str, Any]:
-    """The scope of a request on a device, with every derived value of the manifest.
+def request_scope(
+    request: Request, device: Mapping[str, Any], condition: str | None = None
+) -> dict[str, Any]:
+    """The scope of a request on a device, with every derived value of the manifest, or those that a condition
+    needs.
 
     Raises:
         EvaluationError: a derived value cannot be computed; names it.
     """
     scope = contract_scope(request.op, request.tensors, request.dtypes, request.attrs, request.args, device)
     scope["tunables"] = {**request.op.manifest.tunables, **request.tunables}
-    return derive(request.op.manifest.derive, scope)
+    entries = request.op.manifest.derive
+    if condition is not None:
+        needed = _reachable(condition, entries)
+        entries = {name: value for name, value in entries.items() if name in needed}
+    return derive(entries, scope)
 
 
 def derive(entries: Mapping[str, Any], scope: Mapping[str, Any]) -> dict[str, Any]:

@@ -333,7 +333,7 @@ def test_only_drawing_needs_hypothesis(shared: Registry, monkeypatch: pytest.Mon
     for module in [name for name in sys.modules if name.startswith("registry.conformance.s")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "hypothesis", None)
-    with pytest.raises(RegistryError, match=r"pip install 'kernel-registry\[test\]'"):
+    with pytest.raises(RegistryError, match=r"pip install 'kernel-registry\[conformance\]'"):
         conformance.run(shared, LN)
     case = Case({"X": Tensor((2, 8)), "Scale": Tensor((8,))}, ("Y",))
     assert conformance.replay(shared, LN, case, "numpy").ok

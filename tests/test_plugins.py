@@ -80,6 +80,10 @@ class WrongVersion(Negative):
     api_version = 2
 
 
+class OlderVersion(Negative):
+    api_version = 0
+
+
 class BadName(Negative):
     name = "not a name"
 
@@ -109,9 +113,11 @@ BROKEN = {
     "misspelt hook": (misspelt, "unknown hook registry_backend"),
     "extra argument": (extra_argument, "color"),
     "newer interface": (lambda: plugin(WrongVersion()), "interface 2"),
+    "older interface": (lambda: plugin(OlderVersion()), "made for plugin interface 0; this is interface 1"),
     "bad name": (lambda: plugin(BadName()), "identifier"),
     "no backend": (lambda: plugin(registry_backends=lambda: ["numpy"]), "needed: registry.Backend"),
     "no list": (lambda: plugin(registry_backends=lambda: None), "registry_backends gave None"),
+    "no folders": (lambda: plugin(registry_manifests=lambda: [7]), "TypeError"),
     "no references": (
         lambda: plugin(registry_references=lambda: {"a::B": 7}),
         "registry_references",
@@ -200,6 +206,7 @@ ODD = {
     "a clause that is no expression": {"claims": lambda op: [Claim("v", when=("1 +",))]},
     "a clause that is no list": {"claims": lambda op: [Claim("v", when="true")]},
     "a priority that is no number": {"claims": lambda op: [Claim("v", priority="high")]},
+    "a variant that is no name": {"claims": lambda op: [Claim(7)]},
     "claims that are none": {"claims": lambda op: ["v"]},
     "claims of nothing": {"claims": lambda op: None},
     "a probe of nothing": {"probe": lambda options: None},
@@ -330,3 +337,63 @@ def test_the_built_in_plugins_use_the_same_door() -> None:
     points = importlib.metadata.entry_points(group="registry.backends")
     ours = {p.name for p in points if p.dist is not None and p.dist.name == "kernel-registry"}
     assert {"manifests", "numpy", "webgpu"} <= ours
+
+
+IMPORTS = {
+    "SystemExit": "raise SystemExit(3)",
+    "RecursionError": "def f(): f()\nf()",
+    "GeneratorExit": "raise GeneratorExit",
+    "UnicodeDecodeError": "b'\\xff'.decode()",
+    "AttributeError": "",  # the entry point's object is not there
+}
+
+
+def test_imports_that_fail_in_every_way(installed: Any) -> None:
+    for number, (error, text) in enumerate(IMPORTS.items()):
+        point = f"plug_import{number}" + (":missing" if not text else "")
+        installed(f"plug-import{number}", {error: point}, {f"plug_import{number}": text})
+    with pytest.warns(RegistryWarning):
+        statuses = {s.name: s for s in Registry().backends()}
+    for number, error in enumerate(IMPORTS):
+        assert statuses[error].found.startswith(error)
+        assert statuses[error].distribution == f"plug-import{number}"
+    assert statuses["numpy"].available
+
+
+def test_a_slow_import_waits_until_plugins_are_asked_for(installed: Any, tmp_path: Path) -> None:
+    log = tmp_path / "imports"
+    code = f"with open({str(log)!r}, 'a') as log: log.write('imported ')\n" + GOOD.format(name="slow")
+    installed("plug-slow", {"slow": "plug_slow"}, {"plug_slow": code})
+    reg = Registry()
+    assert not log.exists()
+    reg.ops()
+    reg.run("LayerNormalization", **LN, backend="numpy")
+    assert log.read_text() == "imported "
+
+
+def test_only_what_is_listed_is_imported(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed("plug-one", {"one": "plug_one"}, {"plug_one": GOOD.format(name="one")})
+    installed("plug-bad", {"bad": "plug_bad"}, {"plug_bad": "raise OSError('no driver')"})
+    monkeypatch.setenv("REGISTRY_PLUGINS", "manifests, one,numpy")
+    assert {s.name for s in Registry().backends()} == {"numpy", "one"}
+    assert "plug_bad" not in sys.modules
+    monkeypatch.setenv("REGISTRY_PLUGINS", "manifests,numpi")
+    with pytest.warns(RegistryWarning, match=r"numpi of REGISTRY_PLUGINS .* some of .*numpy.*, one"):
+        assert {s.name for s in Registry().backends()} == {"numpi"}
+    monkeypatch.setenv("REGISTRY_STRICT", "1")
+    with pytest.raises(PluginError, match="no such entry point"):
+        Registry().backends()
+
+
+def test_a_condition_needs_no_device_that_nobody_described() -> None:
+    """The manifest derives values from a device's limits, which this condition does not use."""
+    claims = {"claims": lambda op: [Claim("v", when=('dtypes.T == "f32"', "hiddenSize == 4"))]}
+    reg = registry_with(plugin(Odd(**claims)))
+    row = {"gamma": X[0], "beta": X[0]}
+    assert reg.explain("SkipLayerNormalization", input=X, skip=X, **row).backend == "negative"
+    half = {name: value.astype(np.float16) for name, value in {"input": X, "skip": X, **row}.items()}
+    rejected = reg.explain("SkipLayerNormalization", **half).rows[0]
+    assert (rejected.backend, rejected.found) == ("negative", "f16")
+    claims = {"claims": lambda op: [Claim("v", when=("fits",))]}
+    decision = registry_with(plugin(Odd(**claims))).explain("SkipLayerNormalization", input=X, skip=X, **row)
+    assert decision.rows[0].because == "derived values can be computed" and decision.backend == "numpy"

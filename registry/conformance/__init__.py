@@ -7,9 +7,9 @@ A case is drawn from the op's manifest alone, so a new op is tested without a te
     report = conformance.run(Registry(), "LayerNormalization", cases=200, seed=1)
     assert report.ok, report
 
-`run` draws with hypothesis (``pip install 'kernel-registry[test]'``) and shrinks what fails to a small case;
-`check` and `replay` run one case, which needs no hypothesis. `legal` and `illegal` are strategies for tests
-of your own.
+`run` draws with hypothesis (``pip install 'kernel-registry[conformance]'``) and shrinks what fails to a
+small case; `check` and `replay` run one case, which needs no hypothesis. `legal` and `illegal` are
+strategies for tests of your own.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import ContractError, RegistryError
 from .cases import Case, Tensor, read_case
-from .checks import Finding, Outcome, check
+from .checks import CHECKS, Check, Finding, Outcome, check
 from .replaying import replay
 from .report import BackendReport, Failure, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from hypothesis.strategies import SearchStrategy
 
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from ..opinfo import Op
 
 __all__ = [
+    "CHECKS",
     "BackendReport",
     "Case",
+    "Check",
     "Failure",
     "Finding",
     "Outcome",
@@ -80,6 +82,7 @@ def run(
     backend: str | None = None,
     variant: str | None = None,
     progress: Callable[[int], None] | None = None,
+    checks: Collection[Check] = CHECKS,
 ) -> Report:
     """Checks an op with legal and as many illegal requests; the same ones for one seed.
 
@@ -89,17 +92,21 @@ def run(
 
     Args:
         progress: called with the number of requests done, of ``2 * cases``.
+        checks: what is checked, of `CHECKS`; that a call fails counts always.
 
     Raises:
         RegistryError: hypothesis is not installed, or no legal request was found.
-        ContractError: no such op, backend or variant, or no case at all.
+        ContractError: no such op, backend, variant or check, or no case at all.
     """
     if not isinstance(cases, int) or cases < 1:
         raise ContractError(f"cases={cases!r}; needed: an integer of at least 1")
+    unknown = [name for name in checks if name not in CHECKS]
+    if unknown or not checks:
+        raise ContractError(f"checks={list(checks)!r}; needed: some of {', '.join(CHECKS)}")
     _need_hypothesis()
     from .suite import run_suite
 
-    return run_suite(registry, registry.op(op), cases, seed, backend, variant, progress)
+    return run_suite(registry, registry.op(op), cases, seed, backend, variant, progress, checks)
 
 
 def _need_hypothesis() -> None:
@@ -108,5 +115,5 @@ def _need_hypothesis() -> None:
     except ImportError as error:
         raise RegistryError(
             "conformance draws its requests with hypothesis, which is not installed; "
-            "pip install 'kernel-registry[test]'"
+            "pip install 'kernel-registry[conformance]'"
         ) from error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -16,11 +16,17 @@ from ..dispatch import Registry
 from ..dtypes import finfo, numpy_dtype
 from ..errors import ContractError
 from ..opinfo import Op
+from ..parts import samples
 from ..request import Request
 from .cases import Case, Tensor
 
 Place = tuple[str, str]
 """A backend and a variant."""
+
+Check = Literal["contract", "accuracy", "determinism", "batch-invariance", "refusal"]
+"""What is checked: that a run keeps to the request and leaves its inputs alone; that results are right; that
+a second run gives the same bits; that fewer rows give the same bits; that illegal requests are refused."""
+CHECKS: tuple[Check, ...] = get_args(Check)
 
 NOT_JUDGED = "elements without a finite right answer were not judged"
 NOT_PROMISED = "elements that NaN, infinity or subnormal numbers reach came out wrong, which nobody promised"
@@ -29,10 +35,14 @@ ALONE = "no reference and no second result: held against itself"
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with one output; ``output`` is empty when the whole call is meant."""
+    """What is wrong with one output; ``output`` is empty when the whole call is meant.
+
+    ``check`` says what was checked; None when it did not come to that, for the call failed.
+    """
 
     output: str
     reason: str
+    check: Check | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,8 @@ class Outcome:
 class Trial:
     """A case made ready: its request, who takes it and who does not (backend, variant), the right answer.
 
-    ``touched`` marks the elements that NaN, infinity or a tensor of subnormal numbers reaches.
+    ``touched`` marks the elements that NaN, infinity or a tensor of subnormal numbers reaches; ``invariant``
+    are the candidates whose bits are promised not to depend on the number of rows.
     """
 
     registry: Registry
@@ -70,6 +81,7 @@ class Trial:
     rejected: tuple[Place, ...]
     expected: Mapping[str, Expected] | None
     touched: Mapping[str, NumpyArray]
+    invariant: frozenset[Place]
 
 
 def check(
@@ -80,7 +92,8 @@ def check(
     Each runs twice: once as the case says, layouts and ``out`` included, and once on plain copies into
     poisoned outputs. The second result is judged against the float64 reference, or where there is none,
     against the first backend's; the first result has the same bits, the inferred shapes and dtypes, and no
-    memory of the inputs, which are as before.
+    memory of the inputs, which are as before. Where rows do not depend on each other, the last one by itself
+    and the first half of them have the bits that they have among all.
 
     Raises:
         ContractError: the case breaks the contract; no such op, backend or variant.
@@ -123,21 +136,36 @@ def make_trial(registry: Registry, op: Op, case: Case, backend: str | None, vari
         tuple((row.backend, row.variant) for d in decisions for row in d.rejected if row.claim),
         expected,
         touched,
+        frozenset(
+            (row.backend, row.variant)
+            for d in decisions
+            for row in d.eligible
+            if row.claim and row.claim.batch_invariant
+        ),
     )
 
 
 def try_candidate(
-    trial: Trial, backend: str, variant: str, first: Mapping[str, NumpyArray]
+    trial: Trial,
+    backend: str,
+    variant: str,
+    first: Mapping[str, NumpyArray],
+    checks: Collection[Check] = CHECKS,
 ) -> tuple[Outcome, dict[str, NumpyArray]]:
-    """How one backend and variant does, and its outputs. ``first`` judges where there is no reference."""
+    """How one backend and variant does, and its outputs. ``first`` judges where there is no reference.
+
+    Findings are those of ``checks`` alone, and that a call failed.
+    """
     pinned = {"backend": backend, "variant": variant}
     try:
         values, findings = _run_as_asked(trial, pinned)
         plain = _plain_call(trial)
         again = run_poisoned(trial.registry, trial.op, (), {**plain, **pinned}, trial.request)
+        if "batch-invariance" in checks and (backend, variant) in trial.invariant:
+            findings += _fewer_rows(trial, pinned, plain, again)
     except Exception as error:  # whatever a backend raises is its result here
         text = str(error).splitlines()[0] if str(error) else ""
-        return Outcome(backend, variant, (Finding("", f"{type(error).__name__}: {text}"),)), {}
+        return Outcome(backend, variant, (Finding("", f"{type(error).__name__}: {text}", None),)), {}
     notes: list[str] = []
     worst: dict[str, float] = {}
     for role, value in again.items():
@@ -151,12 +179,31 @@ def try_candidate(
             ulp = _worst_ulp(value, trial.expected[role], dtype)
             worst[dtype] = max(ulp, worst.get(dtype, 0.0))
         if not verdict.ok:
-            findings.append(Finding(role, str(verdict.reason)))
+            findings.append(Finding(role, str(verdict.reason), "accuracy"))
         different = _different(values[role], value)
         if different:
             reason = f"a second run gives other bits in {different} of {value.size} elements"
-            findings.append(Finding(role, reason))
-    return Outcome(backend, variant, tuple(findings), tuple(dict.fromkeys(notes)), worst), again
+            findings.append(Finding(role, reason, "determinism"))
+    wanted = tuple(finding for finding in findings if finding.check in (None, *checks))
+    return Outcome(backend, variant, wanted, tuple(dict.fromkeys(notes)), worst), again
+
+
+def _fewer_rows(
+    trial: Trial, pinned: Mapping[str, Any], plain: Mapping[str, Any], whole: Mapping[str, NumpyArray]
+) -> Iterator[Finding]:
+    """Where rows have other bits among fewer; nothing where the candidate does not take so few."""
+    for part in samples(trial.request):
+        inputs = {name: part.of(array) for name, array in plain["inputs"].items()}
+        call = {**plain, "inputs": inputs, **pinned}
+        if trial.registry.explain(trial.op, **call).chosen is None:
+            continue
+        some = run_poisoned(trial.registry, trial.op, (), call, part.request)
+        for role, value in some.items():
+            among = part.of(whole[role])
+            if different := _different(value, among):
+                rows = " x ".join(f"{len(range(*each.indices(each.stop)))}" for each in part.index)
+                reason = f"{rows} of the rows give other bits in {different} of {value.size} elements"
+                yield Finding(role, reason, "batch-invariance")
 
 
 def _run_as_asked(trial: Trial, pinned: Mapping[str, Any]) -> tuple[dict[str, NumpyArray], list[Finding]]:
@@ -166,7 +213,7 @@ def _run_as_asked(trial: Trial, pinned: Mapping[str, Any]) -> tuple[dict[str, Nu
     placed = {trial.op.output_names[name]: array for name, array in call.get("out", {}).items()}
     values = dict(zip(trial.request.asked, result, strict=True))
     findings = [
-        Finding("", f"the input {name} was modified")
+        Finding("", f"the input {name} was modified", "contract")
         for name, array in call["inputs"].items()
         if _memory(array) != before[name]
     ]
@@ -175,11 +222,13 @@ def _run_as_asked(trial: Trial, pinned: Mapping[str, Any]) -> tuple[dict[str, Nu
         found = (value.shape, value.dtype.name)
         if found != (tensor.shape, tensor.dtype):
             inferred = f"{tensor.dtype} {list(tensor.shape)}"
-            findings.append(Finding(role, f"is {found[1]} {list(found[0])}; inferred: {inferred}"))
+            findings.append(
+                Finding(role, f"is {found[1]} {list(found[0])}; inferred: {inferred}", "contract")
+            )
         if value is not placed.get(role, value):
-            findings.append(Finding(role, "is not the array that was given to write"))
+            findings.append(Finding(role, "is not the array that was given to write", "contract"))
         shared = [name for name, array in call["inputs"].items() if overlaps(value, array)]
-        findings += [Finding(role, f"shares memory with the input {name}") for name in shared]
+        findings += [Finding(role, f"shares memory with the input {name}", "contract") for name in shared]
     return values, findings
 
 

@@ -12,7 +12,9 @@ from ..hookspecs import Backend, Claim, Executable, hookimpl
 from ..opinfo import Op
 from ..request import Request
 from .cases import Case
-from .checks import Finding
+from .checks import Check, Finding
+
+REFUSAL: Check = "refusal"
 
 
 class Spy(Backend):
@@ -65,7 +67,9 @@ def check_refused(registry: Registry, spy: Spy, op: Op, case: Case) -> Finding |
     except ContractError as error:
         if not spy.reached:
             return None
-        return Finding("", f"a backend was reached ({spy.reached[-1]}) before it was refused: {error}")
+        return Finding(
+            "", f"a backend was reached ({spy.reached[-1]}) before it was refused: {error}", REFUSAL
+        )
     except Exception as error:
-        return Finding("", f"refused by {type(error).__name__}: {error}; needed: a ContractError")
-    return Finding("", f"it was not refused, although {case.broken}")
+        return Finding("", f"refused by {type(error).__name__}: {error}; needed: a ContractError", REFUSAL)
+    return Finding("", f"it was not refused, although {case.broken}", REFUSAL)

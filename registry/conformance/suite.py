@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import hypothesis
@@ -14,8 +14,8 @@ from ..dispatch import Registry
 from ..errors import RegistryError
 from ..opinfo import Op
 from .cases import Case
-from .checks import Finding, Outcome, Place, make_trial, try_candidate
-from .refusals import check_refused, with_spy
+from .checks import Check, Finding, Outcome, Place, make_trial, try_candidate
+from .refusals import REFUSAL, check_refused, with_spy
 from .report import MAX_FAILURES, Failure, Report, command_name
 from .strategies import illegal_cases, legal_cases
 from .tally import Tally
@@ -33,9 +33,12 @@ def run_suite(
     backend: str | None,
     variant: str | None,
     progress: Callable[[int], None] | None,
+    checks: Collection[Check],
 ) -> Report:
     """See `registry.conformance.run`."""
     name = command_name(op)
+    legal = cases if set(checks) - {REFUSAL} else 0
+    illegal = cases if REFUSAL in checks else 0
     tally = Tally()
     failed: set[Place] = set()
 
@@ -46,7 +49,7 @@ def run_suite(
         for place in trial.candidates:
             if place in failed or only not in (None, place):
                 continue
-            outcome, values = try_candidate(trial, *place, first)
+            outcome, values = try_candidate(trial, *place, first, checks)
             first = first or values
             outcomes.append(outcome)
             if not outcome.ok:
@@ -68,7 +71,7 @@ def run_suite(
             progress(done)
 
     failures: list[Failure] = []
-    for number in range(cases):
+    for number in range(legal):
         done = [(backend, variant) for backend, ran in tally.ran.items() for variant in ran]
         strategy = legal_cases(registry, op, (*done, *failed))
         failure = _search(name, strategy, try_legal, seed, number)
@@ -79,12 +82,12 @@ def run_suite(
             if len(failures) == MAX_FAILURES:
                 return Report(name, seed, number + 1, 0, tally.report(), tuple(failures))
     strategy = illegal_cases(spied, op)
-    for number in range(cases):
+    for number in range(illegal):
         failure = _search(name, strategy, try_illegal, seed, number)
-        tell(cases + number + 1)
+        tell(legal + number + 1)
         if failure is not None:
-            return Report(name, seed, cases, number + 1, tally.report(), (*failures, failure))
-    return Report(name, seed, cases, cases, tally.report(), tuple(failures))
+            return Report(name, seed, legal, number + 1, tally.report(), (*failures, failure))
+    return Report(name, seed, legal, illegal, tally.report(), tuple(failures))
 
 
 def _search(
