@@ -1,7 +1,9 @@
-"""What measurements hold for."""
+"""What measurements hold for, and where they are kept."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
@@ -39,3 +41,10 @@ def conditions(reg: Registry) -> dict[str, Any]:
         with suppress(metadata.PackageNotFoundError):
             found["versions"][name] = metadata.version(name)
     return found
+
+
+def keep(file: str | None, row: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Adds a line of JSON to a file, if there is one: a row and what it holds for."""
+    if file:
+        with open(file, "a", encoding="utf-8") as lines:
+            lines.write(json.dumps({**row, **facts}) + "\n")

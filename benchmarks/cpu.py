@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from cases import CALLS, DTYPES, Case
-from conditions import conditions, open_registry
+from conditions import conditions, keep, open_registry
 from ort_cpu import ort_calls
 
 from registry import Registry
@@ -185,9 +185,7 @@ def main() -> None:
     print(json.dumps(facts))
     for row in results():
         print(text(row), flush=True)
-        if given.out:
-            with open(given.out, "a", encoding="utf-8") as file:
-                file.write(json.dumps({**row, **facts}) + "\n")
+        keep(given.out, row, facts)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@
 
 Times are medians of several runs of many launches, on CUDA of the replays of a graph, on WebGPU between two
 timestamps; a row says where that could not be had. Tensors are larger than any cache, or take turns. The
-fraction is that of a copy on the same device in the same run: bytes that must move / time / bandwidth, both
-counting what is read and what is written. On WebGPU the copy is a compute shader's, for drivers copy
-buffers slowly. Every variant is checked once per dtype, on some rows. Rows that lose, fail or are not
-supported are kept. torch.compile and Liger are timed for one size and dtype, ONNX Runtime for a few.
+fraction is that of a copy on the same device, timed before and after the call: bytes that must move / time /
+bandwidth, both counting what is read and what is written. On WebGPU the copy is a compute shader's, for
+drivers copy buffers slowly. Every variant is checked once per dtype, on some rows. Rows that lose, fail or
+are not supported are kept. torch.compile and Liger are timed for one size and dtype, ONNX Runtime for a few.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from cases import CALLS, DTYPES, HIDDEN, LONG, TENSOR_BYTES, Case, cases
-from conditions import conditions, open_registry
+from conditions import conditions, keep, open_registry
 from ort import ort_times
 from peers import peers
 from timing import Times, cuda_times, torch_times, webgpu_times
@@ -37,6 +37,11 @@ PEERS = (*TORCH_PEERS, "onnxruntime")
 SLOW_TO_START = ("torch.compile", "liger")
 FEW = (1024, "float16")
 """The hidden size and dtype for which those are timed."""
+
+STEADY = 0.02
+"""How much the copy's bandwidth may change while a call is timed: heat slows a device, and other work."""
+
+TRIES = 4
 
 ROTATED_BYTES = 2**30
 """What the sets of tensors that take turns come to at least."""
@@ -122,18 +127,18 @@ class Measurements:
 
     def rows(self, case: Case) -> Iterator[dict[str, Any]]:
         """A row for ours and for each peer."""
-        bandwidth = self._copied / self._timed([self._copy]).median
-        row = partial(self._row, case, bandwidth)
         try:
             sets, outs = self._tensors.sets(case)
             plan = self._reg.prepare(case.op, inputs=sets[0], outputs=case.outputs, backend=self._backend)
             plan(inputs=sets[0], out=outs[0])
             reason = self._check(case, plan.variant, outs[0])
         except registry.RegistryError as error:
-            yield row("registry", reason=str(error).splitlines()[0])
+            yield self._row(case, self._bandwidth(), "registry", reason=str(error).splitlines()[0])
             return
         calls = [partial(plan, inputs=s, out=o) for s, o in zip(sets, outs, strict=True)]
-        yield row("registry", self._timed(calls), plan.variant, reason)
+        times, bandwidth, unsteady = self._steadily(calls)
+        row = partial(self._row, case, bandwidth)
+        yield row("registry", times, plan.variant, "; ".join(filter(None, (reason, unsteady))))
         if self._backend == "cuda":
             yield from (row(*found) for found in self._torch_peers(case, sets))
         elif "onnxruntime" in self._wanted:
@@ -143,6 +148,21 @@ class Measurements:
                 failed = isinstance(found, str)
                 row = partial(self._row, smaller, bandwidth, "onnxruntime")
                 yield row(reason=found) if failed else row(found)
+
+    def _bandwidth(self) -> float:
+        return self._copied / self._timed([self._copy]).median
+
+    def _steadily(self, calls: Sequence[Call]) -> tuple[Times, float, str]:
+        """The times of calls and the copy's bandwidth around them, again while that changes; and what it
+        still did the last time."""
+        for _ in range(TRIES):
+            before = self._bandwidth()
+            times = self._timed(calls)
+            after = self._bandwidth()
+            if abs(after - before) <= STEADY * before:
+                return times, (before + after) / 2, ""
+        change = f"the copy's bandwidth changed by {(after - before) / before:+.0%} meanwhile"
+        return times, (before + after) / 2, change
 
     def _check(self, case: Case, variant: str, results: Sequence[Any]) -> str:
         """What is wrong with some rows of the results of a variant that was not met before."""
@@ -214,9 +234,7 @@ def main() -> None:
             for row in measured.rows(case):
                 rows.append(row)
                 print(_line(row), flush=True)
-                if given.out:
-                    with open(given.out, "a", encoding="utf-8") as file:
-                        file.write(json.dumps({**row, **facts}) + "\n")
+                keep(given.out, row, facts)
     ours = [row["fraction"] for row in rows if row["what"] == "registry" and row["fraction"]]
     if ours:
         print(

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from conditions import conditions, open_registry
+from conditions import conditions, keep, open_registry
 
 from registry import Registry
 
@@ -198,9 +198,7 @@ def main() -> None:
         for row in rows(reg, backend):
             spread = f"{row['us_low']:.1f} to {row['us_high']:.1f}"
             print(f"{backend:8}{row['what']:40}{row['us']:9.1f} us   {spread}", flush=True)
-            if given.out:
-                with open(given.out, "a", encoding="utf-8") as file:
-                    file.write(json.dumps({**row, **facts}) + "\n")
+            keep(given.out, row, facts)
 
 
 if __name__ == "__main__":

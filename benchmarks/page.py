@@ -32,9 +32,9 @@ range, device, versions and date. Rows that lose are here too.
   replays of a graph, WebGPU between two timestamps; each against its own copy. 1 is the memory's speed; a
   little more is possible, for calls that read more than they write.
 - Tensors have 256 MiB each, or take turns; a hidden size of 16,777,216 is a single row.
-- Each row has its own date. While the WebGPU rows of 2026-11-30, 06:00 UTC and later were measured, the H200
-  was slowed at times, its copy too. Where the copy was below 4 TB/s the row is in a file of its own,
-  `nvidia-h200-slowed.jsonl`, and the one of an earlier hour is shown, if there is any; of the others
+- Each row has its own date. While the WebGPU rows from 2026-11-30, 05:40 UTC on were measured, the H200 was
+  slowed at times, its copy too. Where the copy was below 4 TB/s the row is in a file of its own,
+  `nvidia-h200-slowed.jsonl`, and that of an earlier hour is shown, if it is of the same kernel; of the others
   some may be too low.
 - ONNX Runtime's WebGPU provider is timed by chains of nodes, on smaller tensors. torch.compile and Liger
   are timed for one size and dtype. An empty cell was not timed.

@@ -10,7 +10,6 @@ calls into wgpu is told apart: opening the adapter and the device, compiling, an
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -18,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from conditions import conditions, open_registry
+from conditions import conditions, keep, open_registry
 
 ROUNDS = 11
 ARRAY = "import numpy\nx = numpy.ones((8, 768), numpy.float32)\n"
@@ -112,9 +111,7 @@ def main() -> None:
         print(
             f"{name:42}{row['ms']:8.0f} ms   {row['ms_low']:.0f} to {row['ms_high']:.0f}{share}", flush=True
         )
-        if given.out:
-            with open(given.out, "a", encoding="utf-8") as file:
-                file.write(json.dumps({**row, **facts}) + "\n")
+        keep(given.out, row, facts)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from conditions import conditions, open_registry
+from conditions import conditions, keep, open_registry
 
 from registry import Registry
 
@@ -94,9 +94,7 @@ def main() -> None:
             **{"gbps_low": rates[0], "gbps_high": rates[-1]},
         }
         print(f"{backend:8} {what:40} {row['gbps']:7.2f} GB/s  {rates[0]:.2f} to {rates[-1]:.2f}", flush=True)
-        if given.out:
-            with open(given.out, "a", encoding="utf-8") as file:
-                file.write(json.dumps({**row, **facts}) + "\n")
+        keep(given.out, row, facts)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from cases import CALLS, DTYPES, HIDDEN, TENSOR_BYTES, Case, cases
-from conditions import conditions, open_registry
+from conditions import conditions, keep, open_registry
 from device import Tensors, copy_call
 from timing import cuda_times
 
@@ -79,9 +79,7 @@ def main() -> None:
             row = _measure(case, problem, layout, sets, named)
             row["fraction"] = row["us"] and case.bytes_moved(reg) / (row["us"] / 1e6) / bandwidth
             rows.append(row)
-            if given.out:
-                with open(given.out, "a", encoding="utf-8") as file:
-                    file.write(json.dumps({**row, **facts}) + "\n")
+            keep(given.out, row, facts)
         present = asdict(kernels.layout_of(problem))
         rows.sort(key=lambda row: row["us"] or float("inf"))
         print(f"{case.name} {case.dtype} {case.rows} x {case.hidden}, copy {bandwidth / 1e12:.2f} TB/s")
