@@ -5,7 +5,6 @@ The functions here are the methods of one shared `Registry`; make your own for a
 
 from __future__ import annotations
 
-from .catalog import Status
 from .dispatch import Registry
 from .errors import (
     BackendError,
@@ -27,6 +26,7 @@ from .hookspecs import (
     RenderedPass,
     hookimpl,
 )
+from .status import Status
 
 _shared = Registry()
 backends = _shared.backends

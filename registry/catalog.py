@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,27 +20,6 @@ if TYPE_CHECKING:
 
 KEEP: Any = object()
 """Stands for a setting that stays as it is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Status:
-    """How one backend stands, or a plugin that did not load.
-
-    ``because``, ``found`` and ``needed`` say why it cannot run.
-
-    ``automatic`` tells whether it may be chosen without being named.
-    """
-
-    name: str
-    priority: float
-    distribution: str
-    available: bool
-    automatic: bool
-    device: str
-    because: str = ""
-    found: str = ""
-    needed: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Catalog:
@@ -266,48 +244,6 @@ class Catalog:
             return metadata.version(self.plugins.origins[name])
         except metadata.PackageNotFoundError:
             return ""
-
-    def statuses(self) -> tuple[Status, ...]:
-        """See ``Registry.backends``."""
-        found = self.plugins
-        order = self.order()
-        rows = []
-        for name in [*order, *(name for name in found.backends if name not in order)]:
-            here = self.availability(name)
-            automatic = (
-                here.available
-                and name in order
-                and (here.hardware or self.accepts_software(name) or self.listed() is not None)
-            )
-            rows.append(
-                Status(
-                    name=name,
-                    priority=found.backends[name].priority,
-                    distribution=found.origins[name],
-                    available=here.available,
-                    automatic=automatic,
-                    device=here.name,
-                    because="" if here.available else here.condition,
-                    found=here.found,
-                    needed=here.needed,
-                    details=here.details,
-                )
-            )
-        for failure in found.failures:
-            rows.append(
-                Status(
-                    name=failure.plugin,
-                    priority=0,
-                    distribution=failure.distribution,
-                    available=False,
-                    automatic=False,
-                    device="",
-                    because="plugin loads",
-                    found=failure.cause,
-                    needed="repair or uninstall the distribution",
-                )
-            )
-        return tuple(rows)
 
     # Devices
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import arrays
 from .call import Call, parse_call
-from .catalog import KEEP, Catalog, Status
+from .catalog import KEEP, Catalog
 from .errors import ContractError
 from .memo import Memo, make_route
 from .plan import Plan
 from .readers import Readers
+from .status import Status, statuses
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
@@ -60,7 +61,7 @@ class Registry:
 
     def backends(self) -> tuple[Status, ...]:
         """Every backend in order of preference, and every plugin that did not load, with the reasons."""
-        return self.catalog.statuses()
+        return statuses(self.catalog)
 
     def last(self) -> Plan | None:
         """The plan of this thread's last run, or None."""

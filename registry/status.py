@@ -1,0 +1,74 @@
+"""How every backend stands on this machine, and every plugin that did not load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """How one backend stands, or a plugin that did not load.
+
+    ``because``, ``found`` and ``needed`` say why it cannot run.
+
+    ``automatic`` tells whether it may be chosen without being named.
+    """
+
+    name: str
+    priority: float
+    distribution: str
+    available: bool
+    automatic: bool
+    device: str
+    because: str = ""
+    found: str = ""
+    needed: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def statuses(catalog: Catalog) -> tuple[Status, ...]:
+    """See ``Registry.backends``."""
+    found = catalog.plugins
+    order = catalog.order()
+    rows = []
+    for name in [*order, *(name for name in found.backends if name not in order)]:
+        here = catalog.availability(name)
+        automatic = (
+            here.available
+            and name in order
+            and (here.hardware or catalog.accepts_software(name) or catalog.listed() is not None)
+        )
+        rows.append(
+            Status(
+                name=name,
+                priority=found.backends[name].priority,
+                distribution=found.origins[name],
+                available=here.available,
+                automatic=automatic,
+                device=here.name,
+                because="" if here.available else here.condition,
+                found=here.found,
+                needed=here.needed,
+                details=here.details,
+            )
+        )
+    for failure in found.failures:
+        rows.append(
+            Status(
+                name=failure.plugin,
+                priority=0,
+                distribution=failure.distribution,
+                available=False,
+                automatic=False,
+                device="",
+                because="plugin loads",
+                found=failure.cause,
+                needed="repair or uninstall the distribution",
+            )
+        )
+    return tuple(rows)
