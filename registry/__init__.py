@@ -47,6 +47,7 @@ peak_memory = _shared.peak_memory
 prepare = _shared.prepare
 refresh = _shared.refresh
 render = _shared.render
+replay = _shared.replay
 run = _shared.run
 to_device = _shared.to_device
 tune = _shared.tune
@@ -90,6 +91,7 @@ __all__ = [
     "prepare",
     "refresh",
     "render",
+    "replay",
     "run",
     "to_device",
     "tune",

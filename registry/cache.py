@@ -25,7 +25,7 @@ def cache_folder() -> Path:
     return Path(os.path.expanduser(root)) / "kernel-registry"
 
 
-def write_whole(file: Path, data: bytes) -> None:
+def write_whole(file: Path, data: bytes | memoryview) -> None:
     """Writes a file so that a reader, at any time, finds all of the old content or all of the new.
 
     Raises:

@@ -17,7 +17,7 @@ from .packaging.metadata import TEMPLATE_SUFFIXES, check_metadata, parse_metadat
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
-    from .comparison import Report
+    from .comparing.report import Report
     from .decision import Decision
     from .dispatch import Registry
     from .hookspecs import Finding, RenderedPass
