@@ -79,7 +79,7 @@ def comparison_table(report: Report) -> Table:
     """Every output of every backend and variant against the reference, over all cases."""
     rows: list[Sequence[str | Text]] = [
         (*row[:3], Text(row[3], style="green" if row[3] == "ok" else "bold red"), *row[4:])
-        for row in comparing_text.table(report)
+        for row in report.table()
     ]
     return table(f"against {report.against}", comparing_text.HEADER, rows)
 

@@ -10,9 +10,9 @@ from typing import Any
 from ..errors import first_line
 from ..rounding import BUCKETS
 from .bundle import rendered
-from .records import CaseReport, Comparison
+from .records import CaseReport
 from .report import Report
-from .text import MAX_SHOWN, agreement, bucket_names, failure_lines, number, skipped_lines
+from .text import MAX_SHOWN, agreement, bucket_names, number, skipped_lines
 
 TEMPLATE = "report.html.jinja"
 
@@ -41,10 +41,10 @@ def page(report: Report) -> str:
         state=_state(report),
         devices=report.conditions.get("devices", {}),
         facts=list(_facts(report.conditions)),
-        plots=list(_plots(report)),
+        plots=[(*key, _bars(counts)) for key, counts in report.histograms.items()],
         wrong=report.failures[:MAX_SHOWN],
         more=max(0, len(report.failures) - MAX_SHOWN),
-        remarks=[line for line in skipped_lines(report) if line not in failure_lines(report)],
+        remarks=skipped_lines(report),
         cases=shown,
         left_out=len(report.cases) - len(shown),
         decisions=[case for case in shown if case.evidence is not None],
@@ -64,17 +64,6 @@ def _facts(conditions: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(f"{package} {version}" for package, version in value.items())
         elif name != "devices":
             yield name, str(value)
-
-
-def _plots(report: Report) -> Iterator[tuple[Comparison, Sequence[tuple[float, float, float, str, str]]]]:
-    """For each backend, output and dtype the distances of all its elements, as one row."""
-    groups: dict[tuple[str, str, str], list[Comparison]] = {}
-    for row in report.rows:
-        if row.verdict is not None and row.verdict.histogram:
-            groups.setdefault((row.backend, row.output, row.dtype), []).append(row)
-    for rows in groups.values():
-        counts = [sum(c) for c in zip(*(row.verdict.histogram for row in rows if row.verdict), strict=True)]
-        yield rows[0], _bars(counts)
 
 
 def _bars(counts: Sequence[int]) -> list[tuple[float, float, float, str, str]]:

@@ -103,7 +103,19 @@ class Report:
         groups: dict[tuple[str, str, str], list[Comparison]] = {}
         for row in self.rows:
             groups.setdefault((*row.candidate, row.output), []).append(row)
-        return tuple(_total(rows) for rows in groups.values())
+        backends = list(dict.fromkeys(row.backend for row in self.rows))
+        return tuple(_total(groups[key]) for key in sorted(groups, key=lambda key: backends.index(key[0])))
+
+    @cached_property
+    def histograms(self) -> Mapping[tuple[str, str, str], tuple[int, ...]]:
+        """For each backend, output and dtype how many elements lie how many ULP from the answer."""
+        sums: dict[tuple[str, str, str], tuple[int, ...]] = {}
+        for row in self.rows:
+            if row.verdict is not None and row.verdict.histogram:
+                key, counts = (row.backend, row.output, row.dtype), row.verdict.histogram
+                sums[key] = tuple(map(sum, zip(counts, sums.get(key, (0,) * len(counts)), strict=True)))
+        backends = list(dict.fromkeys(row.backend for row in self.rows))
+        return {key: sums[key] for key in sorted(sums, key=lambda key: backends.index(key[0]))}
 
     @cached_property
     def backends(self) -> tuple[BackendVerdict, ...]:
@@ -132,6 +144,12 @@ class Report:
     def skipped_lines(self) -> list[str]:
         """A line for each backend and reason: the first variant, and how many more were skipped for it."""
         return skipped_lines(self.skipped)
+
+    def table(self) -> list[tuple[str, ...]]:
+        """The rows for printing: one for each output of each backend and variant, over all cases."""
+        from .text import table
+
+        return table(self)
 
     def save(self, path: str | Path, case: int | None = None) -> Path:
         """Writes a case with all that it takes to run it again elsewhere into one file, a bundle.

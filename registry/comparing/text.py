@@ -47,12 +47,7 @@ def table(report: Report) -> list[tuple[str, ...]]:
 
 def histograms(report: Report) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and lines: for each backend and output how many elements lie how many ULP from the answer."""
-    sums: dict[tuple[str, str, str], list[int]] = {}
-    for row in report.rows:
-        if row.verdict is not None and row.verdict.histogram:
-            counts = sums.setdefault((row.backend, row.output, row.dtype), [0] * (len(BUCKETS) + 1))
-            for place, count in enumerate(row.verdict.histogram):
-                counts[place] += count
+    sums = report.histograms
     last = max((place for counts in sums.values() for place, n in enumerate(counts) if n), default=0)
     names = bucket_names()
     header = ("backend", "output", "dtype", *(f"{name} ULP" for name in names[: last + 1]))

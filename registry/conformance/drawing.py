@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity, settings
@@ -31,12 +31,20 @@ def drawn(
     names = available if backend is None else [backend] if isinstance(backend, str) else list(backend)
     done: set[Place] = set()
     for number in range(count):
-        tried: list[Case] = []
-        search(op.id, legal_cases(registry, op, done), tried.append, seed, number)
-        case = tried[-1]
+        case = _draw(registry, op, seed, number, done)
         yield case
         decisions = decide_each(registry, op, (), {**case.pairs(), "variant": variant}, names)
         done.update((row.backend, row.variant) for each in decisions for row in each.eligible)
+
+
+def _draw(registry: Registry, op: Op, seed: int, number: int, done: Collection[Place]) -> Case:
+    tried: list[Case] = []
+
+    def keep(case: Case) -> None:
+        tried.append(case)
+
+    search(op.id, legal_cases(registry, op, done), keep, seed, number)
+    return tried[-1]
 
 
 def search(
