@@ -73,10 +73,16 @@ def compare_command(
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--backend", help="A backend, or several separated by commas (default: all that are here).")
 @click.option("--variant", help="One variant, in place of all.")
+@click.option("--device", help="name, name:0 or name:part of the adapter's name.")
 @click.option("--op", "name", help="The op to run, such as the folder of the package it was made with.")
 @json_option
 def replay_command(
-    bundle: Path, backend: str | None, variant: str | None, name: str | None, as_json: bool
+    bundle: Path,
+    backend: str | None,
+    variant: str | None,
+    device: str | None,
+    name: str | None,
+    as_json: bool,
 ) -> None:
     """Run the comparison that BUNDLE holds on this machine, and say what is the same.
 
@@ -84,14 +90,13 @@ def replay_command(
     """
     registry = Registry()
     names = [each.strip() for each in backend.split(",")] if backend else None
-    found = registry.replay(
-        bundle, backend=names, variant=variant, op=find_op(registry, name, False) if name else None
-    )
+    op = find_op(registry, name, False) if name else None
+    found = registry.replay(bundle, backend=names, variant=variant, device=device, op=op)
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2, default=str))
     else:
         console = make_console()
-        console.print(Text(found.report.request, style="bold"))
+        console.print(Text(found.report.request, style="bold"), Text(found.judged), sep="\n")
         for each in replay_tables(found):
             console.print(each)
         _print_lines(found.lines())

@@ -254,6 +254,7 @@ class Registry:
         *,
         backend: str | Sequence[str] | None = None,
         variant: str | None = None,
+        device: str | None = None,
         op: str | Op | None = None,
     ) -> Replay:
         """Runs the comparison that a bundle holds on this machine, and says what is the same.
@@ -262,6 +263,7 @@ class Registry:
             bundle: a file of ``Report.save``.
             backend: one, or several (default: all that are available here).
             variant: one (default: all that accept the call).
+            device: ``name``, ``name:0`` or ``name:part of its name`` (default: each backend's own).
             op: the op to run (default: the one that the bundle names; a package must be given or loaded).
 
         Raises:
@@ -270,7 +272,7 @@ class Registry:
         """
         from .comparing.replaying import replay
 
-        return replay(self, Path(bundle), backend, variant, op)
+        return replay(self, Path(bundle), backend, variant, device, op)
 
     def bench(self, op: str | Op, /, *tensors: Any, variants: bool = False, **named: Any) -> Benchmark:
         """Times this call on every available backend, or those it names, side by side.

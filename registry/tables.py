@@ -95,5 +95,5 @@ def replay_tables(replay: Replay) -> list[Table]:
         (*row[:3], Text(row[3], style="green" if row[3] == "ok" else "bold red"), *row[4:])
         for row in replay.table()
     ]
-    made = [table(f"against {replay.report.against}, made {replay.made}", REPLAY_HEADER, rows)]
+    made = [table(None, REPLAY_HEADER, rows)]
     return made + ([table(None, DIFFERENCES, replay.differences)] if replay.differences else [])

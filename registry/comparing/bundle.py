@@ -94,6 +94,7 @@ class Bundle(Part, frozen=True, kw_only=True):
         op: the op's id; ``package`` is where it comes from if it is a package's, else empty.
         manifest: SHA-256 of the op's manifest, or of all digests of its package.
         request: the request as text; ``attrs``, ``args``, ``tunables``, ``outputs`` and ``inputs`` make it.
+        device: the device that the call named; null if none.
         against: by what results were judged.
         expected: the right answers by output; null where the op has no reference.
         fair: whether elements that nobody promises anything for were left out; ``touched`` marks them.
@@ -111,6 +112,7 @@ class Bundle(Part, frozen=True, kw_only=True):
     package: str
     manifest: str
     request: str
+    device: str | None
     attrs: dict[str, Any]
     args: dict[str, Any]
     tunables: dict[str, Any]
@@ -182,6 +184,7 @@ def _bundle(report: Report, case: CaseReport, evidence: Evidence, members: _Memb
         package=evidence.op.package.provenance if evidence.op.package else "",
         manifest=manifest_digest(evidence.op),
         request=case.request,
+        device=evidence.device,
         attrs=dict(request.attrs),
         args=dict(request.args),
         tunables=dict(request.tunables),
@@ -234,6 +237,7 @@ def rendered(evidence: Evidence, backend: str, variant: str) -> Any:
         tunables=evidence.request.tunables,
         backend=backend,
         variant=variant,
+        device=evidence.device,
     )
 
 

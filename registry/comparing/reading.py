@@ -24,10 +24,12 @@ MAX_BYTES = 2**31 - 1
 """More than a bundle can have without the format's extension for large archives."""
 
 MAX_INDEX_BYTES = 8 * 1024 * 1024
+MAX_DEPTH = 32
 MAX_MEMBERS = 4096
 MAX_DIRECTORY_BYTES = 1024 * 1024
 
 _NAME = re.compile(r"(?:expected|found|inputs|sources|touched)/[0-9]{1,4}")
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.S)
 _END = struct.Struct("<4s4H2LH")  # the end record of a zip archive without a comment
 _LARGE = b"PK\x06\x07"  # what stands before it in archives with the extension for large ones
 
@@ -156,13 +158,25 @@ def _check_members(path: Path, archive: zipfile.ZipFile, size: int) -> None:
 
 def _index(path: Path, data: bytes) -> Bundle:
     try:
-        document = json.loads(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        if _depth(text) > MAX_DEPTH:
+            raise _no(path, f"an index of more than {MAX_DEPTH} levels")
+        document = json.loads(text)
         if isinstance(document, dict) and (document.get("format"), document.get("version")) != (FORMAT, 1):
             said = shorten(f"{document.get('format')!r}, version {document.get('version')!r}", 80)
             raise _no(path, f"{said}; needed: {FORMAT!r}, version 1")
         return msgspec.convert(document, Bundle)
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
         raise _no(path, f"an index that is none ({shorten(str(error), 200)})") from error
+
+
+def _depth(text: str) -> int:
+    """How deeply objects and lists of a JSON text lie in each other; told without recursion."""
+    depth = deepest = 0
+    for found in _BRACKET.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _no(path: Path, found: str) -> PackageError:

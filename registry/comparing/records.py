@@ -85,7 +85,7 @@ class Comparison:
         if not v.ok:
             return str(v.reason)
         if v.worst is None or v.worst_actual is None or v.worst_expected is None:
-            return "no error"
+            return "correctly rounded"
         numbers = f"{v.worst_actual:.9g}, expected {v.worst_expected:.9g}"
         return f"{v.share:.3g} of the tolerance: {numbers} at {list(v.worst)}"
 
@@ -103,7 +103,8 @@ class Comparison:
 class Evidence:
     """What a case was computed with and what came out: what a bundle keeps.
 
-    ``found`` has outputs by their digests; those that would not fit are left out.
+    ``found`` has outputs by their digests; those that would not fit are left out. ``device`` is the one that
+    the call named, if any.
     """
 
     registry: Registry
@@ -112,6 +113,7 @@ class Evidence:
     inputs: Mapping[str, NumpyArray]
     judge: Judge
     found: Mapping[str, NumpyArray]
+    device: str | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from ..arrays import NumpyArray
 from ..call import parse_call
 from ..errors import ContractError, PackageError, shorten
 from ..judging import Judge, Skip, skipped_lines, tolerances
-from ..measuring import conditions
 from ..opinfo import Op
 from ..planning import bind_call
 from ..text import lay_out
@@ -21,7 +20,7 @@ from .bundle import Found, manifest_digest, rendered
 from .reading import Opened, read_bundle
 from .records import CaseReport, Comparison, Evidence
 from .report import Report
-from .running import compare_one
+from .running import compare_one, conditions_of
 from .text import number
 
 if TYPE_CHECKING:
@@ -96,6 +95,11 @@ class Replay:
         known = [row.same for row in self.rows if row.same is not None]
         return bool(known) and all(known)
 
+    @property
+    def judged(self) -> str:
+        """What results were judged by, and when the bundle was made."""
+        return f"against {self.report.against}, made {self.made or 'at an unknown date'}"
+
     def as_dict(self) -> dict[str, Any]:
         """The replay as plain data, for JSON."""
         return {
@@ -128,7 +132,7 @@ class Replay:
         return "\n".join(
             [
                 self.report.request,
-                f"  against {self.report.against}, made {self.made}",
+                f"  {self.judged}",
                 *lay_out(HEADER, self.table()),
                 *(lay_out(DIFFERENCES, self.differences) if self.differences else ()),
                 *(f"  {line}" for line in self.lines()),
@@ -141,12 +145,15 @@ def replay(
     path: Path,
     backend: str | Sequence[str] | None = None,
     variant: str | None = None,
+    device: str | None = None,
     op: str | Op | None = None,
 ) -> Replay:
     """See ``Registry.replay``."""
     opened = read_bundle(path)
     index = opened.index
     target = _op(registry, opened, op)
+    if unknown := [name for name in index.args if name not in target.scalars]:
+        raise PackageError(f"{path}: {target.id} has no scalar argument {shorten(unknown[0], 40)!r}")
     named = {
         **index.args,
         "inputs": {role: opened.array(stored) for role, stored in index.inputs.items()},
@@ -154,16 +161,17 @@ def replay(
         "tunables": index.tunables,
         "outputs": index.outputs,
         **({"backend": backend} if backend is not None else {}),
-        **({"variant": variant} if variant is not None else {}),
+        "variant": variant,
+        "device": device,
     }
     judge, first = _judge(registry, target, opened)
     _check_outputs(registry, target, opened, named, judge, first)
     case = compare_one(registry, target, (), named, 0, None, judge, first)
-    report = Report(target.id, (case,), conditions(registry))
+    report = Report(target.id, (case,), conditions_of(registry, device))
     ran = {row.candidate for row in case.rows}
     reasons = {skip[:2]: skip[2] for skip in case.skipped}
     gone = {(each.backend, each.variant) for each in index.found} - ran
-    if backend is not None or variant is not None:
+    if any(each is not None for each in (backend, variant, device)):
         gone = {place for place in gone if place in reasons}
     available = {status.name for status in registry.backends() if status.available}
     missing = tuple(
@@ -174,7 +182,8 @@ def replay(
         for place in sorted(gone)
     )
     differences = (*_differences(index.conditions, report.conditions), *_sources(opened, target, case))
-    rows = tuple(_beside(opened, case, row) for row in case.rows)
+    found = {(each.backend, each.variant, each.output): each for each in index.found}
+    rows = tuple(_beside(opened, case, row, found.get((*row.candidate, row.output))) for row in case.rows)
     return Replay(path, str(index.conditions.get("date", "")), report, rows, missing, differences)
 
 
@@ -235,11 +244,7 @@ def _check_outputs(
             )
 
 
-def _beside(opened: Opened, case: CaseReport, row: Comparison) -> Replayed:
-    found = next(
-        (f for f in opened.index.found if (f.backend, f.variant, f.output) == (*row.candidate, row.output)),
-        None,
-    )
+def _beside(opened: Opened, case: CaseReport, row: Comparison, found: Found | None) -> Replayed:
     if found is None:
         return Replayed(row, "", None, None)
     there = "failed" if found.error else "ok" if found.ok else "FAILS"

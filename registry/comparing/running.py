@@ -11,7 +11,7 @@ import numpy as np
 from ..accuracy import Verdict
 from ..arrays import NumpyArray, is_pair
 from ..call import parse_call, wrong
-from ..errors import first_line
+from ..errors import ContractError, first_line
 from ..judging import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
 from ..measuring import conditions
 from ..opinfo import Op
@@ -51,13 +51,29 @@ def compare(
     kept = 0
     total, calls = _calls(registry, op, tensors, named, cases, seed)
     for number, (arguments, case) in enumerate(calls):
-        one = compare_one(registry, op, *arguments, number, case)
+        try:
+            one = compare_one(registry, op, *arguments, number, case)
+        except ContractError as error:
+            if cases is None:
+                raise
+            raise ContractError(f"case {number}: {error}", op=error.op, argument=error.argument) from error
         keep = number == 0 or bool(one.failures and kept < MAX_KEPT_CASES)
         kept += bool(one.failures)
         found.append(one if keep else CaseReport(**{**vars(one), "evidence": None}))
         if progress is not None:
             progress(number + 1, total)
-    return Report(op.id, tuple(found), conditions(registry), seed if isinstance(cases, int) else None)
+    facts = conditions_of(registry, named.get("device"))
+    return Report(op.id, tuple(found), facts, seed if isinstance(cases, int) else None)
+
+
+def conditions_of(registry: Registry, device: str | None) -> dict[str, Any]:
+    """What a comparison holds for; of a backend whose device is named, that device."""
+    facts = conditions(registry)
+    if device is not None:
+        backend = registry.catalog.split_device(device)[0]
+        here = registry.catalog.availability(backend, device)
+        facts["devices"][backend] = {"name": here.name, **here.details}
+    return facts
 
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
@@ -165,7 +181,7 @@ def compare_one(
     if alone and len(rows) == len(request.asked):
         against += ", held against itself"
     missed = tuple(skip for decision in decisions for skip in skipped(decision))
-    evidence = Evidence(registry, op, request, hosts, judge, keeper.found)
+    evidence = Evidence(registry, op, request, hosts, judge, keeper.found, call.device)
     drawn = str(case) if case is not None else ""
     return CaseReport(number, str(request), against, tuple(rows), missed, tuple(decisions), drawn, evidence)
 
