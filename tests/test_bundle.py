@@ -11,6 +11,7 @@ import struct
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def test_what_was_wrong_there_may_be_right_here(tmp_path: Path) -> None:
 
 
 def test_expected_values_are_the_bundle_s(bundle: Path) -> None:
-    """Not computed here: a reference that is broken here changes nothing, and one that was wrong there shows."""
+    """Not computed here: without a reference here nothing changes, and one that was wrong there shows."""
     reg = Registry([registry_manifests, registry_numpy], entry_points=False)
     reg.catalog.plugins.references.clear()
     assert reg.replay(bundle).ok
@@ -209,7 +210,7 @@ def test_a_package_is_given_or_loaded(webgpu: Registry, fresh: Registry, tmp_pat
     with pytest.raises(ContractError, match=r"of a package, .*pass it as op="):
         fresh.replay(path)
     assert fresh.replay(path, op=fresh.load(tmp_path / "package").op).same
-    with pytest.raises(ContractError, match="is of test.example::Scale; op= is com.microsoft::BiasAdd"):
+    with pytest.raises(ContractError, match=r"is of test\.example::Scale; op= is com\.microsoft::BiasAdd"):
         fresh.replay(path, op="BiasAdd")
 
 
@@ -273,7 +274,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundl
 # What it refuses
 
 
-def refused(path: Path, words: str = "") -> None:
+def refused(path: Path, words: str = ".") -> None:
     with pytest.raises(PackageError, match=words) as caught:
         NUMPY.replay(path)
     assert str(path) in str(caught.value) and len(str(caught.value)) < 700
@@ -290,10 +291,8 @@ def test_a_bundle_that_is_cut_or_bent_is_refused(bundle: Path) -> None:
         place = draw.randrange(len(bent))
         bent[place] ^= 1 << draw.randrange(8)
         bundle.write_bytes(bent)
-        try:
+        with suppress(RegistryError):
             assert NUMPY.replay(bundle).same  # a bit that means nothing, such as a date
-        except RegistryError:
-            pass
 
 
 def rename(old: str, new: str) -> Callable[[Index, dict[str, bytes]], None]:
@@ -360,7 +359,10 @@ HOSTILE = {
         put("expected", "Y", "value", value={"shape": [3, 4], "dtype": "float32", "file": "inputs/0"}),
         "of another form",
     ),
-    "expected values of another shape": (put("expected", value={}), "expected value of shape"),
+    "expected values of another shape": (
+        lambda i, m: i["expected"].update(Y=i["expected"]["Mean"]),
+        r"expected value of shape \[3, 1\] for Y",
+    ),
     "a deep index": (put("conditions", value={"a": nested(200)}), "more than 32 levels"),
     "a scalar that is an option": (put("args", value={"out": 1}), "no scalar argument 'out'"),
 }
@@ -390,16 +392,16 @@ def test_a_call_that_the_op_does_not_take(bundle: Path, change: Any, words: str)
 
 def test_bombs_are_refused_before_they_are_unpacked(bundle: Path, tmp_path: Path) -> None:
     whole = bundle.read_bytes()
-    compressed = changed(
-        bundle, lambda i, m: m.update({"inputs/0": bytes(2**26)}), method=zipfile.ZIP_DEFLATED
-    )
+    zeros = lambda index, members: members.update({"inputs/0": bytes(2**26)})  # noqa: E731
+    compressed = changed(bundle, zeros, method=zipfile.ZIP_DEFLATED)
     overlapping = tmp_path / "overlap.zip"
     with zipfile.ZipFile(overlapping, "w") as archive:
         archive.writestr("inputs/0", bytes(2**20))
         for number in range(1, 2000):
             other = zipfile.ZipInfo(f"inputs/{number}")
             first = archive.infolist()[0]
-            other.file_size, other.compress_size, other.CRC = first.file_size, first.file_size, first.CRC
+            for name in ("file_size", "compress_size", "CRC", "header_offset"):
+                setattr(other, name, getattr(first, name))
             archive.filelist.append(other)
         archive._didModify = True  # type: ignore[attr-defined]
     count = tmp_path / "count.zip"
@@ -407,7 +409,7 @@ def test_bombs_are_refused_before_they_are_unpacked(bundle: Path, tmp_path: Path
     large = tmp_path / "large.zip"
     large.write_bytes(whole[:-22] + b"PK\x06\x07" + bytes(16) + whole[-22:])
     encrypted = tmp_path / "encrypted.zip"
-    encrypted.write_bytes(re.sub(rb"(PK\x01\x02.{4})\x00", rb"\1\x01", whole, flags=re.S))
+    encrypted.write_bytes(re.sub(rb"(?<=PK\x01\x02.{4})\x00", b"\x01", whole, flags=re.S))
     cases = {
         compressed: "which is compressed",
         overlapping: "in an archive of",
