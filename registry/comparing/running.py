@@ -93,7 +93,7 @@ def _calls(
     if isinstance(cases, int) and not isinstance(cases, bool):
         from ..conformance import draw
 
-        others = [name for name, value in named.items() if name not in WITH_DRAWN and value]
+        others = [name for name, value in named.items() if name not in WITH_DRAWN and not _absent(value)]
         if tensors or others:
             what = ", ".join(others) or "tensors"
             raise wrong(op, f"cases={cases} draws what is called; leave {what} away")
@@ -103,6 +103,10 @@ def _calls(
     if not isinstance(cases, Sequence) or isinstance(cases, str) or not cases:
         raise wrong(op, f"cases={cases!r}; needed: a number, or a sequence of mappings of arguments")
     return len(cases), (_given(op, tensors, named, case) for case in cases)
+
+
+def _absent(value: Any) -> bool:
+    return value is None or (isinstance(value, Mapping) and not value)
 
 
 def _given(op: Op, tensors: Sequence[Any], named: Mapping[str, Any], case: Any) -> tuple[Arguments, Any]:
