@@ -46,12 +46,13 @@ def table(report: Report) -> list[tuple[str, ...]]:
 
 
 def histograms(report: Report) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and lines: for each backend and output how many elements lie how many ULP from the answer."""
+    """Header and lines: for each backend and output how many elements lie how many ULP from the answer.
+    Buckets that are empty throughout are left out."""
     sums = report.histograms
-    last = max((place for counts in sums.values() for place, n in enumerate(counts) if n), default=0)
     names = bucket_names()
-    header = ("backend", "output", "dtype", *(f"{name} ULP" for name in names[: last + 1]))
-    return header, [(*key, *map(str, counts[: last + 1])) for key, counts in sums.items()]
+    filled = [place for place in range(len(names)) if any(counts[place] for counts in sums.values())]
+    header = ("backend", "output", "dtype", *(f"{names[place]} ULP" for place in filled))
+    return header, [(*key, *(str(counts[place]) for place in filled)) for key, counts in sums.items()]
 
 
 def bucket_names() -> list[str]:
