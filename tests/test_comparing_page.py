@@ -36,7 +36,7 @@ def test_every_block_runs_in_its_order(
                 done = CliRunner().invoke(main, words)
                 assert program == "registry" and done.exit_code == 0, f"{line}\n{done.output}{done.stderr}"
     assert "<svg" in Path("page.html").read_text(encoding="utf-8")
-    assert "worst at [0, 0, 7]" in names["message"] and "saved: failed/BiasAdd-" in names["message"]
+    assert "worst at [0, 2, 7]" in names["message"] and "saved: failed/BiasAdd-" in names["message"]
     (saved,) = Path("failed").iterdir()
     assert isinstance(names["reg"], Registry) and names["reg"].replay(saved, backend="hasty").same
 
