@@ -271,9 +271,9 @@ def _verdict(
         max_abs=float(error.max(initial=0.0)),
         max_rel=float(relative.max(initial=0.0)),
         max_ulp=float(distance.max(initial=0.0, where=finite)),
-        mean_abs=_mean(error, finite),
-        mean_rel=_mean(relative, finite & (value != 0)),
-        mean_ulp=_mean(distance, finite),
+        mean_abs=_mean(error[finite]),
+        mean_rel=_mean(relative[finite & (value != 0)]),
+        mean_ulp=_mean(distance[finite]),
         histogram=histogram(actual[finite], value[finite], rounded[finite], distance[finite]),
         share=float(excess.max(initial=0.0)),
         worst=worst,
@@ -288,9 +288,9 @@ def _verdict(
     )
 
 
-def _mean(values: Array, among: Array) -> float:
+def _mean(values: Array) -> float:
     with np.errstate(over="ignore"):
-        return float(values.mean(where=among)) if among.any() else 0.0
+        return float(values.sum()) / max(values.size, 1)
 
 
 def _reason(actual: float, expected: float, excess: float, count: int) -> str:

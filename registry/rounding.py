@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -69,11 +70,16 @@ def _ordinal(value: Array) -> npt.NDArray[np.int64]:
 
 def units(size: Array, dtype: str) -> Floats:
     """The unit in the last place of ``dtype`` for numbers of these sizes."""
-    limits = finfo(numpy_dtype(dtype))
-    with np.errstate(all="ignore"):
-        unit = np.ldexp(float(limits.eps), np.frexp(size)[1] - 1)
-        found: Floats = np.maximum(unit, float(limits.smallest_subnormal))
+    eps, smallest = _smallest(dtype)
+    found: Floats = np.maximum(np.ldexp(eps, np.frexp(size)[1] - 1), smallest)
     return found
+
+
+@cache
+def _smallest(dtype: str) -> tuple[float, float]:
+    """The unit in the last place of 1, and of the smallest numbers."""
+    limits = finfo(numpy_dtype(dtype))
+    return float(limits.eps), float(limits.smallest_subnormal)
 
 
 def histogram(actual: Array, value: Array, rounded: Array, distance: Floats) -> tuple[int, ...]:

@@ -49,6 +49,7 @@ def assert_backends_agree(
             to run it again. Nothing that ran proves nothing, and fails too.
         ContractError: the call breaks the contract; no such backend.
     """
+    __tracebackhide__ = True  # pytest then shows the caller's line
     reg = registry or _shared()
     if "backend" in named:
         raise ContractError("assert_backends_agree takes backends=, one or several, in place of backend=")

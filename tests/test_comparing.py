@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from test_comparison import LN, N4, V, X, answer_with, with_stranger
+from test_package import write
 
 import registry_manifests
 import registry_numpy
@@ -169,6 +170,10 @@ def test_a_tolerance_is_read_from_a_file_and_shown(tmp_path: Path) -> None:
     file.write_text(text.replace("registry:\n", "registry:\n  tolerance: {int32: {steps: 2}}\n", 1))
     with pytest.raises(ManifestError, match="floating-point dtype"):
         load_manifest(file)
+    said = {"tolerance": {"float32": {"relative": 0.5}}}
+    folder = write(tmp_path / "package", lambda manifest: manifest.update(registry=said))
+    shown = CliRunner().invoke(main, ["op", str(folder)]).stdout
+    assert re.search(r"float32 +0.5 +default", shown)
 
 
 # Rows
