@@ -78,7 +78,8 @@ def run_poisoned(
 ) -> dict[str, NumpyArray]:
     """Runs one candidate into poisoned outputs: what a kernel does not write must not look right."""
     backend = registry.catalog.backend(pinned["backend"])
-    options = registry.catalog.options(pinned["backend"], next(iter(request.devices.values()), None))
+    device = next(iter(request.devices.values()), pinned.get("device"))
+    options = registry.catalog.options(pinned["backend"], device)
     out: dict[str, Any] = {}
     for role in request.asked:
         poison = poisoned(request.outputs[role])

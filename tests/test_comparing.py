@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,7 @@ def test_drawn_cases_are_those_of_registry_test(monkeypatch: pytest.MonkeyPatch)
     conformance.run(NUMPY, "LayerNormalization", cases=5, seed=5, checks=["accuracy"])
     report = NUMPY.compare("LayerNormalization", cases=5, seed=5)
     assert [case.drawn for case in report.cases] == tried
+    assert all(shlex.split(case.command)[-2:] == ["--case", case.drawn] for case in report.cases)
     assert report.ok and report.seed == 5 and "drawn with seed 5" in report.request
 
 

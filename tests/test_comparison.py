@@ -313,6 +313,7 @@ class Careless(Stranger):
         (lambda array: array, None),
         (lambda array: array.astype(np.float64), "dtype float64, expected float32"),
         (lambda array: array.astype(np.float16), "dtype float16, expected float32"),
+        (lambda array: array.astype(object), "dtype object, expected float32"),
         (lambda array: array[:1], "shape [1, 4], expected [3, 4]"),
         (lambda array: array.T, "shape [4, 3], expected [3, 4]"),
         (lambda array: array[None], "shape [1, 3, 4], expected [3, 4]"),
@@ -330,6 +331,22 @@ def test_a_result_of_another_form_fails(answer: Any, reason: str | None) -> None
     assert report.ok == (reason is None)
     if reason:
         assert reason in str(report)
+
+
+def test_outputs_lie_on_the_device_that_is_named() -> None:
+    placed: list[Any] = []
+
+    class Several(Careless):
+        def place(self, array: Any, options: Any) -> Any:
+            placed.append(options.get("device"))
+            return Elsewhere(array)
+
+    reg = Registry(
+        [registry_manifests, registry_numpy, plugin(Several(lambda array: array))], entry_points=False
+    )
+    report = reg.compare("LayerNormalization", **LN, device="stranger:1")
+    assert report.ok and set(placed) == {"1"}
+    assert report.conditions["devices"]["stranger"] == {"name": "stranger"}
 
 
 @pytest.mark.parametrize(

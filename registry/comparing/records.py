@@ -121,7 +121,8 @@ class CaseReport:
     """One request, on every candidate that accepts it.
 
     ``against`` says what results were judged by. ``drawn`` is the case as `registry test --case` takes it,
-    empty where its tensors were given. ``evidence`` is None where it was not kept, among many cases.
+    and ``command`` compares it again; both are empty where tensors were given. Among many cases ``evidence``
+    is not kept of all, and is then None.
     """
 
     number: int
@@ -131,6 +132,7 @@ class CaseReport:
     skipped: tuple[Skip, ...] = ()
     decisions: tuple[Decision, ...] = ()
     drawn: str = ""
+    command: str = ""
     evidence: Evidence | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -211,7 +211,7 @@ def _total(rows: Sequence[Comparison]) -> Comparison:
     verdicts = [row.verdict for row in rows if row.verdict is not None]
     if worst.verdict is None or len(rows) == 1:
         return worst
-    return Comparison(**{**vars(worst), "verdict": combine(verdicts)})
+    return replace(worst, verdict=combine(verdicts))
 
 
 def _verdict(backend: str, rows: Sequence[Comparison]) -> BackendVerdict:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from ..accuracy import Verdict
 from ..arrays import NumpyArray, is_pair
 from ..call import parse_call, wrong
+from ..dtypes import STORAGE
 from ..errors import ContractError, first_line
 from ..judging import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
 from ..measuring import conditions
@@ -59,7 +62,7 @@ def compare(
             raise ContractError(f"case {number}: {error}", op=error.op, argument=error.argument) from error
         keep = number == 0 or bool(one.failures and kept < MAX_KEPT_CASES)
         kept += bool(one.failures)
-        found.append(one if keep else CaseReport(**{**vars(one), "evidence": None}))
+        found.append(one if keep else replace(one, decisions=(), evidence=None))
         if progress is not None:
             progress(number + 1, total)
     facts = conditions_of(registry, named.get("device"))
@@ -187,7 +190,16 @@ def compare_one(
     missed = tuple(skip for decision in decisions for skip in skipped(decision))
     evidence = Evidence(registry, op, request, hosts, judge, keeper.found, call.device)
     drawn = str(case) if case is not None else ""
-    return CaseReport(number, str(request), against, tuple(rows), missed, tuple(decisions), drawn, evidence)
+    again = shlex.join(["registry", "compare", _name(op), "--case", drawn]) if drawn else ""
+    return CaseReport(
+        number, str(request), against, tuple(rows), missed, tuple(decisions), drawn, again, evidence
+    )
+
+
+def _name(op: Op) -> str:
+    from ..conformance.report import command_name
+
+    return command_name(op)
 
 
 def _extremes(op: Op, case: Case | None, tensors: Mapping[str, NumpyArray]) -> dict[str, NumpyArray] | None:
@@ -206,7 +218,9 @@ class Keeper:
         self._bytes = 0
 
     def keep(self, value: NumpyArray, ok: bool) -> str:
-        """The digest of an output, which is kept if there is room."""
+        """The digest of an output, which is kept if there is room; empty for what is no tensor of ours."""
+        if value.dtype.name not in STORAGE:
+            return ""
         digest = digest_of(value)
         limit = MAX_KEPT_BYTES if ok else 2 * MAX_KEPT_BYTES
         if digest not in self.found and self._bytes + value.nbytes <= limit:

@@ -77,9 +77,10 @@ def failure_lines(report: Report) -> list[str]:
     for row in report.failures[:MAX_SHOWN]:
         place = f"case {row.case}: " if several else ""
         found.append(f"FAILS {place}{row.backend} {row.variant} {row.output}: {row.finding}")
-        if several:
-            found.append(f"    {by_number[row.case].request}")
+        case = by_number[row.case]
+        found += [f"    {case.request}"] if several else []
         found += [f"    {each}" for each in row.inputs]
+        found += [f"    {case.command} --backend {row.backend}"] if case.command else []
     more = len(report.failures) - MAX_SHOWN
     return [*found, f"{more} more fail"] if more > 0 else found
 
