@@ -19,7 +19,7 @@ from .status import Status, statuses
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
-    from .comparing.replaying import Replay
+    from .comparing.replayed import Replay
     from .comparing.report import Report
     from .conformance.cases import Case
     from .decision import Decision

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .comparing import text as comparing_text
-from .comparing.replaying import DIFFERENCES, Replay
-from .comparing.replaying import HEADER as REPLAY_HEADER
+from .comparing.replayed import DIFFERENCES, Replay
+from .comparing.replayed import HEADER as REPLAY_HEADER
 from .comparing.report import Report
 from .decision import HEADER as DECISION_HEADER
 from .decision import Decision
