@@ -238,7 +238,7 @@ class Registry:
             cases: several calls in one report: mappings of arguments, each beside the other arguments; or a
                 number, so many requests drawn from the manifest as ``registry test`` draws them (default: the
                 one call that the other arguments make).
-            seed: of drawn requests.
+            seed: of drawn requests. (Attributes of these two names go through ``attrs``.)
 
         Raises:
             ContractError: a call breaks the contract, or has no data.

@@ -171,6 +171,17 @@ def test_differences_of_the_environment_are_told(bundle: Path) -> None:
     assert replay.ok and replay.same and "3.99" in str(replay)
 
 
+def test_what_a_bundle_says_cannot_steer_a_terminal(bundle: Path) -> None:
+    def escape(index: Index, members: dict[str, bytes]) -> None:
+        index["conditions"].update({"date": "\x1b[2J", "\x1b[3J": "\r\n\x1b[1m" + "x" * 9999})
+        index["found"][0].update(backend="\x1b[0m", variant="a\nb" * 999)
+        index["against"] = "\x07"
+        index["manifest"] = "\x1b" * 64
+
+    text = str(NUMPY.replay(changed(bundle, escape)))
+    assert text.replace("\n", "").isprintable() and len(text) < 5000 and "?[3J" in text
+
+
 def test_a_changed_source_is_told(webgpu: Registry, tmp_path: Path) -> None:
     path = webgpu.compare("LayerNormalization", **LN, variant="last_axis").save(tmp_path / "b.zip")
 
@@ -277,7 +288,8 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundl
 def refused(path: Path, words: str = ".") -> None:
     with pytest.raises(PackageError, match=words) as caught:
         NUMPY.replay(path)
-    assert str(path) in str(caught.value) and len(str(caught.value)) < 700
+    text = str(caught.value)
+    assert str(path) in text and len(text) < 700 and text.isprintable()
 
 
 def test_a_bundle_that_is_cut_or_bent_is_refused(bundle: Path) -> None:
@@ -345,6 +357,7 @@ HOSTILE = {
     "other bytes": (lambda i, m: m.update({"inputs/0": bytes(48)}), "inputs/0 with sha256"),
     "a file too many": (lambda i, m: m.update({"inputs/9": b""}), "other files than its index has: inputs/9"),
     "a file too few": (lambda i, m: m.pop("inputs/0"), "other files than its index has: inputs/0"),
+    "a name that a terminal obeys": (put("files", "\x1b]0;x\x07", value=""), r"has: \?\]0;x\?"),
     "another format": (put("format", value="zip"), "needed: 'kernel-registry bundle', version 1"),
     "another version": (put("version", value=2), "version 2"),
     "an unknown key": (put("more", value=1), "unknown field `more`"),

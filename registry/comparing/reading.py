@@ -179,5 +179,10 @@ def _depth(text: str) -> int:
     return deepest
 
 
+def told(text: str, width: int) -> str:
+    """A text of a bundle as it may be printed: short, and without anything that a terminal would obey."""
+    return "".join(each if each.isprintable() else "?" for each in shorten(text, width))
+
+
 def _no(path: Path, found: str) -> PackageError:
-    return PackageError(f"{path} is no bundle that can be used: it has {found}")
+    return PackageError(f"{path} is no bundle that can be used: it has {told(found, 300)}")

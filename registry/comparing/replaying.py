@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,12 @@ import numpy as np
 
 from ..arrays import NumpyArray
 from ..call import parse_call
-from ..errors import ContractError, PackageError, shorten
+from ..errors import ContractError, PackageError
 from ..judging import Judge, tolerances
 from ..opinfo import Op
 from ..planning import bind_call
 from .bundle import Found, manifest_digest, rendered
-from .reading import Opened, read_bundle
+from .reading import Opened, read_bundle, told
 from .records import CaseReport, Comparison, Evidence
 from .replayed import Difference, Replay, Replayed
 from .report import Report
@@ -23,6 +24,10 @@ from .running import compare_one, conditions_of
 
 if TYPE_CHECKING:
     from ..dispatch import Registry
+
+
+MAX_FACTS = 500
+"""So many facts of a bundle's environment, and candidates of it, are held against those here."""
 
 
 def replay(
@@ -38,7 +43,7 @@ def replay(
     index = opened.index
     target = _op(registry, opened, op)
     if unknown := [name for name in index.args if name not in target.scalars]:
-        raise PackageError(f"{path}: {target.id} has no scalar argument {shorten(unknown[0], 40)!r}")
+        raise PackageError(f"{path}: {target.id} has no scalar argument {told(unknown[0], 40)!r}")
     named = {
         **index.args,
         "inputs": {role: opened.array(stored) for role, stored in index.inputs.items()},
@@ -59,17 +64,15 @@ def replay(
     if any(each is not None for each in (backend, variant, device)):
         gone = {place for place in gone if place in reasons}
     available = {status.name for status in registry.backends() if status.available}
+    why = {False: "the backend is not available", True: "not offered"}
     missing = tuple(
-        (
-            *place,
-            reasons.get(place, "not offered" if place[0] in available else "the backend is not available"),
-        )
-        for place in sorted(gone)
+        (told(place[0], 40), told(place[1], 80), reasons.get(place, why[place[0] in available]))
+        for place in sorted(gone)[:MAX_FACTS]
     )
     differences = (*_differences(index.conditions, report.conditions), *_sources(opened, target, case))
     found = {(each.backend, each.variant, each.output): each for each in index.found}
     rows = tuple(_beside(opened, case, row, found.get((*row.candidate, row.output))) for row in case.rows)
-    return Replay(path, str(index.conditions.get("date", "")), report, rows, missing, differences)
+    return Replay(path, told(str(index.conditions.get("date", "")), 40), report, rows, missing, differences)
 
 
 def _op(registry: Registry, opened: Opened, op: str | Op | None) -> Op:
@@ -84,7 +87,7 @@ def _op(registry: Registry, opened: Opened, op: str | Op | None) -> Op:
     for handle in registry.packages():
         if handle.id == index.op and manifest_digest(handle.op) == index.manifest:
             return handle.op
-    where = shorten(index.package, 200)
+    where = told(index.package, 200)
     raise ContractError(f"{opened.path} is of a package, {where}; load it first and pass it as op=")
 
 
@@ -101,7 +104,7 @@ def _judge(registry: Registry, op: Op, opened: Opened) -> tuple[Judge, Mapping[s
         touched = {role: opened.array(mask) for role, mask in index.touched.items()}
         if any(mask.dtype != np.bool_ for mask in touched.values()):
             raise PackageError(f"{opened.path}: a mask that is no bool")
-        against = f"the bundle's expected values ({shorten(index.against, 100)})"
+        against = f"the bundle's expected values ({told(index.against, 100)})"
         return Judge(expected, against, allowed, touched, index.fair), first
     return Judge(None, "the bundle's first result", allowed), first
 
@@ -151,7 +154,7 @@ def _different(opened: Opened, case: CaseReport, row: Comparison, found: Found) 
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[Difference]:
-    before, now = dict(_flat(there)), dict(_flat(here))
+    before, now = dict(islice(_flat(there), MAX_FACTS)), dict(_flat(here))
     for name in (*before, *(name for name in now if name not in before)):
         if name != "date" and before.get(name) != now.get(name):
             yield name, before.get(name, "none"), now.get(name, "none")
@@ -163,13 +166,13 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from _flat(item, f"{name} {key}".strip())
     else:
         text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        yield name, shorten(text, 200)
+        yield told(name, 80), told(text, 200)
 
 
 def _sources(opened: Opened, op: Op, case: CaseReport) -> Iterator[Difference]:
     index = opened.index
     if manifest_digest(op) != index.manifest:
-        yield "manifest", index.manifest[:12], manifest_digest(op)[:12]
+        yield "manifest", told(index.manifest[:12], 12), manifest_digest(op)[:12]
     kept = {(each.backend, each.variant): each for each in index.candidates}
     for place in dict.fromkeys(row.candidate for row in case.rows):
         if place not in kept or case.evidence is None or kept[place].error:
