@@ -86,7 +86,7 @@ def comparison_table(report: Report) -> Table:
 
 def histogram_table(report: Report) -> Table:
     """How many elements of each backend's outputs lie how many ULP from the right answer."""
-    return table("elements by their distance from the answer", *comparing_text.histograms(report))
+    return table(None, *comparing_text.histograms(report))
 
 
 def replay_tables(replay: Replay) -> list[Table]:

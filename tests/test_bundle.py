@@ -122,7 +122,9 @@ def test_what_was_wrong_there_may_be_right_here(tmp_path: Path) -> None:
     replay = with_stranger(answer_with(right)).replay(path, backend=["stranger"])
     (row,) = replay.rows
     assert replay.ok and not replay.same and row.there == "FAILS"
-    assert row.different == np.count_nonzero(right != wrong) and f"other in {row.different}" in str(replay)
+    assert row.different == np.count_nonzero(right != wrong) and f"other in {row.different} of 12" in str(
+        replay
+    )
 
 
 def test_expected_values_are_the_bundle_s(bundle: Path) -> None:
@@ -277,7 +279,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundl
     assert done.exit_code == 0 and found["ok"] and not found["same"]
     assert [(row["there"], row["different"]) for row in found["rows"]] == [("FAILS", 1), ("ok", 0)]
     text = CliRunner().invoke(main, ["replay", kept, "--backend", "numpy"]).stdout
-    assert "other in 1" in text and "the same" in text
+    assert "other in 1 of 24" in text and "the same" in text
     done = CliRunner().invoke(main, ["replay", kept, "--variant", "blockd"])
     assert done.exit_code == 2 and "did you mean" in done.stderr
 
@@ -376,6 +378,7 @@ HOSTILE = {
         lambda i, m: i["expected"].update(Y=i["expected"]["Mean"]),
         r"expected value of shape \[3, 1\] for Y",
     ),
+    "a result of another digest": (put("found", 0, "digest", value="0" * 64), "not that of its digest"),
     "a deep index": (put("conditions", value={"a": nested(200)}), "more than 32 levels"),
     "a scalar that is an option": (put("args", value={"out": 1}), "no scalar argument 'out'"),
 }

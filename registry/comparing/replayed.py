@@ -28,13 +28,14 @@ class Replayed:
         comparison: against the bundle's expected values.
         there: ``ok``, ``FAILS`` or ``failed``; empty where this backend and variant did not run there.
         same: whether it has the bits that were found there; None where that cannot be said.
-        different: how many of its elements have other bits; None where there is nothing to count.
+        different: how many of its ``size`` elements have other bits; None where there is nothing to count.
     """
 
     comparison: Comparison
     there: str
     same: bool | None
     different: int | None
+    size: int
 
     @property
     def bits(self) -> str:
@@ -43,11 +44,11 @@ class Replayed:
             return "not run there" if not self.there else "nothing to hold them against"
         if self.same:
             return "the same"
-        return "other" if self.different is None else f"other in {self.different}"
+        return "other" if self.different is None else f"other in {self.different} of {self.size}"
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
-        names = ("there", "same", "different")
+        names = ("there", "same", "different", "size")
         return {**self.comparison.as_dict(), **{name: getattr(self, name) for name in names}}
 
 

@@ -20,7 +20,7 @@ from .reading import Opened, read_bundle, told
 from .records import CaseReport, Comparison, Evidence
 from .replayed import Difference, Replay, Replayed
 from .report import Report
-from .running import compare_one, conditions_of
+from .running import compare_one, conditions_of, digest_of
 
 if TYPE_CHECKING:
     from ..dispatch import Registry
@@ -133,20 +133,20 @@ def _check_outputs(
 
 
 def _beside(opened: Opened, case: CaseReport, row: Comparison, found: Found | None) -> Replayed:
-    if found is None:
-        return Replayed(row, "", None, None)
-    there = "failed" if found.error else "ok" if found.ok else "FAILS"
-    if not found.digest or not row.digest:
-        return Replayed(row, there, None, None)
-    return Replayed(row, there, found.digest == row.digest, _different(opened, case, row, found))
-
-
-def _different(opened: Opened, case: CaseReport, row: Comparison, found: Found) -> int | None:
     here = case.evidence.found.get(row.digest) if case.evidence else None
-    if here is None or found.array is None:
-        return None
-    before = opened.array(found.array)
-    if (before.shape, before.dtype) != (here.shape, here.dtype):
+    size = 0 if here is None else here.size
+    there = "" if found is None else "failed" if found.error else "ok" if found.ok else "FAILS"
+    if found is None or not found.digest or not row.digest:
+        return Replayed(row, there, None, None, size)
+    before = None if found.array is None else opened.array(found.array)
+    if before is not None and digest_of(before) != found.digest:
+        place = told(f"{found.backend} {found.variant} {found.output}", 120)
+        raise PackageError(f"{opened.path}: the output of {place} is not that of its digest")
+    return Replayed(row, there, found.digest == row.digest, _different(before, here), size)
+
+
+def _different(before: NumpyArray | None, here: NumpyArray | None) -> int | None:
+    if before is None or here is None or (before.shape, before.dtype) != (here.shape, here.dtype):
         return None
     bits = f"u{here.dtype.itemsize}"
     pair = (np.ascontiguousarray(array).reshape(-1).view(bits) for array in (before, here))
