@@ -1,0 +1,305 @@
+"""Conditions of the manifest language in words. Imports jinja2: import it late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jinja2 import nodes
+
+from ..dtypes import STORAGE
+from ..language.expressions import parse
+from ..language.syntax import COMPARISONS, unparse
+from ..opinfo import Op
+
+_DTYPES: Final = {scalar: name for name, (_, scalar) in STORAGE.items() if scalar[0] in "fb"}
+_OPPOSITE: Final = {
+    "==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
+    "in": "not in", "not in": "in",
+}  # fmt: skip
+_VERBS: Final = {
+    "==": "is", "!=": "is not", "<": "is less than", "<=": "is at most", ">": "is more than",
+    ">=": "is at least", "in": "is one of", "not in": "is none of",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the names in a manifest's expressions stand for.
+
+    ``tensors`` has the ONNX name of each name a tensor goes by, ``outputs`` those that are outputs,
+    ``derived`` the definitions of derived values, ``tunables`` their defaults.
+    """
+
+    tensors: Mapping[str, str]
+    outputs: frozenset[str] = frozenset()
+    derived: Mapping[str, Any] = field(default_factory=dict)
+    tunables: Mapping[str, Any] = field(default_factory=dict)
+
+
+def names_of(op: Op, variant: str | None = None) -> Names:
+    """The names of an op's expressions, and of one of its manifest's variants if it has that one."""
+    own = op.variants.get(variant) if variant is not None else None
+    return Names(
+        tensors={**op.input_names, **op.output_names},
+        outputs=frozenset(op.output_names),
+        derived={**op.manifest.derive, **(own.derive if own else {})},
+        tunables={**op.tunables, **(own.tunables if own else {})},
+    )
+
+
+def in_words(text: str, names: Names) -> str | None:
+    """What a condition asks for, as a phrase; None where there are no words for it.
+
+    Derived values are followed to their definitions as far as there are words for those; what is left
+    stands as it is written, between backticks.
+
+    Raises:
+        ManifestError: the text is no expression.
+    """
+    return _condition(parse(text).tree, names, True)
+
+
+def listed(items: Iterable[str], word: str = "or") -> str:
+    """``a, b or c``."""
+    *head, last = items
+    return f"{', '.join(head)} {word} {last}" if head else last
+
+
+def _condition(node: nodes.Node, names: Names, want: bool) -> str | None:
+    """The phrase for a node being true, or false; None where there is none."""
+    match node:
+        case nodes.Not():
+            return _condition(node.node, names, not want)
+        case nodes.And() | nodes.Or():
+            return _chain(node, names, want)
+        case nodes.CondExpr(expr2=nodes.Expr() as other):
+            parts = [_condition(each, names, want) for each in (node.expr1, other)]
+            test = _condition(node.test, names, True)
+            return None if None in (*parts, test) else f"if {test}, {parts[0]}; otherwise {parts[1]}"
+        case nodes.Name(name=name):
+            return _derived_condition(name, names, want)
+        case nodes.Compare():
+            return _comparison(node, names, want)
+        case nodes.Test():
+            subject, verb = _value(node.node, names), "is" if want else "is not"
+            article = "an " if node.name == "integer" else "a " if node.name in ("number", "string") else ""
+            return None if subject is None else f"{subject} {verb} {article}{node.name}"
+        case nodes.Call():
+            return _call(node, names, want)
+        case nodes.Getattr(node=nodes.Name(name="present"), attr=name):
+            role = names.tensors.get(name, name)
+            if role in names.outputs:
+                return f"{role} is {'asked for' if want else 'not asked for'}"
+            return f"{role} is {'given' if want else 'left out'}"
+        case nodes.Getattr(node=nodes.Name(name="attrs" | "args"), attr=name):
+            return f"{name} is {'true' if want else 'false'}"
+        case nodes.Getattr(attr="isFallbackAdapter"):
+            return f"the adapter is {'a' if want else 'no'} software one"
+    return None
+
+
+def _chain(node: nodes.And | nodes.Or, names: Names, want: bool) -> str | None:
+    """The operands of ``and`` and ``or`` as one phrase; those without words stand as they are written."""
+    operands = _operands(node, type(node))
+    phrases = [_condition(operand, names, want) for operand in operands]
+    if all(phrase is None for phrase in phrases):
+        return None
+    every = isinstance(node, nodes.And) is want
+    said = [phrase or _as_written(operand, want) for phrase, operand in zip(phrases, operands, strict=True)]
+    if every:
+        return " and ".join(f"({phrase})" if " or " in phrase else phrase for phrase in said)
+    return (", or " if any(" and " in phrase for phrase in said) else " or ").join(said)
+
+
+def _operands(node: nodes.Expr, kind: type[nodes.And | nodes.Or]) -> list[nodes.Expr]:
+    if isinstance(node, kind):
+        return [*_operands(node.left, kind), *_operands(node.right, kind)]
+    return [node]
+
+
+def _derived_condition(name: str, names: Names, want: bool) -> str | None:
+    definition = names.derived.get(name)
+    if not isinstance(definition, str):
+        return None
+    said = _condition(parse(definition).tree, _without(name, names), want)
+    return said or f"`{name}` {'holds' if want else 'does not hold'}"
+
+
+def _comparison(node: nodes.Compare, names: Names, want: bool) -> str | None:
+    left, right = node.expr, node.ops[0].expr
+    symbol = COMPARISONS[node.ops[0].op]
+    if isinstance(right, nodes.Const) and isinstance(right.value, bool) and symbol in ("==", "!="):
+        return _condition(left, names, (symbol == "==") is right.value is want)
+    symbol = symbol if want else _OPPOSITE[symbol]
+    match left, right:
+        case nodes.Getattr(node=nodes.Name(name="dtypes" | "tensorDtypes")), _:
+            return _dtype(left, symbol, right, names)
+        case nodes.Mod(left=number, right=divisor), nodes.Const(value=int() as rest) if symbol in "==!=":
+            return _remainder(number, divisor, rest, symbol == "==", names)
+        case (nodes.Getattr(node=nodes.Name(name="ranks"), attr=name), nodes.Const(value=int() as rank)):
+            role = names.tensors.get(name, name)
+            if symbol in ("==", ">="):
+                return f"{role} has rank {'at least ' if symbol == '>=' else ''}{rank}"
+        case nodes.Call(node=nodes.Name(name="numel"), args=[shape]), nodes.Const(value=0):
+            owner = _owner(shape, names)
+            if owner is not None and symbol in (">", "!=", "=="):
+                return f"{owner} has {'no ' if symbol == '==' else ''}elements"
+    one, other = _value(left, names), _value(right, names)
+    if one is None and (other is None or isinstance(right, nodes.Const)):
+        return None
+    return f"{one or _as_written(left)} {_VERBS[symbol]} {other or _as_written(right)}"
+
+
+def _dtype(left: nodes.Getattr, symbol: str, right: nodes.Node, names: Names) -> str | None:
+    """A condition on a type variable, or on a tensor's dtype."""
+    of_tensor = isinstance(left.node, nodes.Name) and left.node.name == "tensorDtypes"
+    subject = f"the dtype of {names.tensors.get(left.attr, left.attr)}" if of_tensor else left.attr
+    found = right.items if isinstance(right, nodes.List) else [right]
+    values = [item.value for item in found if isinstance(item, nodes.Const)]
+    if symbol not in ("==", "!=", "in", "not in") or len(values) != len(found) or not values:
+        return None
+    dtypes = [_DTYPES.get(str(value), str(value)) for value in values]
+    if symbol in ("==", "in"):
+        return f"{subject} is {listed(dtypes)}"
+    return f"{subject} is {'not ' if len(dtypes) == 1 else 'neither '}{listed(dtypes, 'nor')}"
+
+
+def _remainder(number: nodes.Expr, divisor: nodes.Expr, rest: int, same: bool, names: Names) -> str | None:
+    subject, by = _value(number, names), _value(divisor, names) or _as_written(divisor)
+    if subject is None:
+        return None
+    verb = "is" if same else "is not"
+    if by == "2" and rest in (0, 1):
+        return f"{subject} {verb} {'odd' if rest else 'even'}"
+    if rest == 0:
+        return f"{subject} {verb} a multiple of {by}"
+    return f"{subject} modulo {by} {verb} {rest}"
+
+
+def _call(node: nodes.Call, names: Names, want: bool) -> str | None:
+    match node.node, node.args:
+        case nodes.Name(name="f16Ok"), [nodes.Getattr(attr=name)]:
+            if want:
+                return f"the device has `shader-f16` where {name} is float16"
+            return f"{name} is float16 and the device has no `shader-f16`"
+        case nodes.Name(name="sameShape"), [one, other]:
+            owner, shape = _owner(one, names), _shape(other, names)
+            return None if owner is None else f"{owner} {'has' if want else 'has not'} {shape}"
+        case nodes.Name(name="broadcastable"), [one, other]:
+            owner, target = _owner(one, names), _owner(other, names) or _as_written(other)
+            verb = "broadcasts" if want else "does not broadcast"
+            return None if owner is None else f"{owner} {verb} to {target}"
+        case nodes.Name(name="has"), [nodes.Getattr(attr="adapterInfo"), nodes.Const(value=key)]:
+            return f"the adapter {'tells' if want else 'does not tell'} its `{key}`"
+        case nodes.Getattr(node=nodes.Getattr(attr=kind), attr="has"), [nodes.Const(value=key)]:
+            owner = {"features": "the device", "wgslLanguageFeatures": "the device's WGSL"}.get(kind)
+            return None if owner is None else f"{owner} {'has' if want else 'has not'} `{key}`"
+    return None
+
+
+def _owner(node: nodes.Node, names: Names) -> str | None:
+    """The tensor whose shape a node is."""
+    match node:
+        case nodes.Getattr(node=nodes.Name(name="shapes"), attr=name):
+            return names.tensors.get(name, name)
+    return None
+
+
+def _shape(node: nodes.Expr, names: Names) -> str:
+    owner = _owner(node, names)
+    if owner is not None:
+        return f"the shape of {owner}"
+    if isinstance(node, nodes.List):
+        return f"shape ({', '.join(_value(item, names) or _as_written(item) for item in node.items)})"
+    return f"the shape {_as_written(node)}"
+
+
+def _value(node: nodes.Node, names: Names) -> str | None:
+    """The phrase for a number or a text; None where there is none."""
+    match node:
+        case nodes.Const():
+            return unparse(node)
+        case nodes.List():
+            items = [_value(item, names) for item in node.items]
+            return None if None in items or not items else listed(map(str, items))
+        case nodes.Neg(node=inner):
+            said = _value(inner, names)
+            return None if said is None else f"-{said}" if isinstance(inner, nodes.Const) else f"minus {said}"
+        case nodes.Name(name=name) if isinstance(names.derived.get(name), str):
+            return _value(parse(names.derived[name]).tree, _without(name, names)) or f"`{name}`"
+        case nodes.Name(name=name) if name in names.derived:
+            return str(names.derived[name])
+        case nodes.Getattr(node=nodes.Name(name=root), attr=name):
+            return _member(root, name, names)
+        case nodes.Getattr(node=nodes.Getattr(node=nodes.Name(name="device"), attr="limits"), attr=name):
+            return f"the device's `{name}`"
+        case nodes.Getattr(node=nodes.Getattr(node=nodes.Name(name="device"), attr="adapterInfo"), attr=name):
+            return f"the adapter's `{name}`"
+        case nodes.Call(node=nodes.Name(name=function)):
+            return _count(function, node.args, names)
+        case nodes.Pow(left=base, right=nodes.Const(value=2)):
+            said = _value(base, names)
+            return None if said is None else f"the square of {said}"
+        case nodes.Mul() | nodes.Div() | nodes.Add() | nodes.Sub():
+            return _arithmetic(node, names)
+    return None
+
+
+def _arithmetic(node: nodes.BinExpr, names: Names) -> str | None:
+    word = {nodes.Mul: "times", nodes.Div: "divided by", nodes.Add: "plus", nodes.Sub: "less"}[type(node)]
+    if any(isinstance(side, nodes.BinExpr | nodes.CondExpr) for side in (node.left, node.right)):
+        return None
+    left, right = _value(node.left, names), _value(node.right, names)
+    return None if left is None or right is None else f"{left} {word} {right}"
+
+
+def _member(root: str, name: str, names: Names) -> str | None:
+    role = names.tensors.get(name, name)
+    match root:
+        case "attrs" | "args":
+            return name
+        case "ranks":
+            return f"the rank of {role}"
+        case "shapes":
+            return f"the shape of {role}"
+        case "tunables" if name in names.tunables:
+            return f"`{name}` ({unparse(nodes.Const(names.tunables[name]))})"
+    return None
+
+
+def _count(function: str, arguments: list[nodes.Expr], names: Names) -> str | None:
+    """The phrase for a function that counts something of a tensor's shape."""
+    owner = _owner(arguments[0], names) if arguments else None
+    if owner is None:
+        return None
+    match function, arguments[1:]:
+        case "numel", []:
+            return f"the number of elements of {owner}"
+        case "rank", []:
+            return f"the rank of {owner}"
+        case "dim" | "cols", [axis]:
+            return f"{_dimension(axis, names)} of {owner}"
+        case "rows", [nodes.Neg(node=nodes.Const(value=1))]:
+            return f"the number of rows of {owner}"
+    return None
+
+
+def _dimension(axis: nodes.Expr, names: Names) -> str:
+    match axis:
+        case nodes.Neg(node=nodes.Const(value=1)):
+            return "the last dimension"
+        case nodes.Neg(node=nodes.Const(value=2)):
+            return "the last dimension but one"
+    return f"dimension {_value(axis, names) or _as_written(axis)}"
+
+
+def _without(name: str, names: Names) -> Names:
+    # A derived value may refer to an outer one of its own name, but not twice.
+    rest = {key: value for key, value in names.derived.items() if key != name}
+    return Names(names.tensors, names.outputs, rest, names.tunables)
+
+
+def _as_written(node: nodes.Node, want: bool = True) -> str:
+    return f"`{unparse(node)}`" if want else f"not `{unparse(node)}`"
