@@ -39,11 +39,11 @@ def sections(card: Card) -> Iterator[Section]:
 def contract(card: Card) -> Iterator[Section]:
     """What a call must be: tensors, attributes, types and rules."""
     header = ("name", "also called", "dtype", "presence", "shape", "what")
-    yield Section("Inputs", header=header, rows=tuple(map(_tensor, card.inputs)))
-    yield Section("Outputs", header=header, rows=tuple(map(_tensor, card.outputs)))
+    for title, tensors in (("Inputs", card.inputs), ("Outputs", card.outputs)):
+        yield Section(title, 2, (), *_without_empty(header, tuple(map(_tensor, tensors))))
     if card.attributes:
         names = ("name", "default", "may be", "what")
-        yield Section("Attributes", header=names, rows=tuple(map(_attribute, card.attributes)))
+        yield Section("Attributes", 2, (), *_without_empty(names, tuple(map(_attribute, card.attributes))))
     if card.types:
         types = tuple((f"`{name}`", ", ".join(dtypes)) for name, dtypes in card.types.items())
         yield Section("Types", header=("variable", "dtypes"), rows=types)

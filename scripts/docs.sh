@@ -1,0 +1,7 @@
+#!/bin/sh
+# Builds the documentation as a site into site/: any warning is an error. Open site/index.html, or serve it with
+# `python3 -m http.server -d site`, with which the search works too.
+set -eu
+cd "$(dirname "$0")/.."
+sh scripts/setup.sh docs
+exec .venv/bin/python -m mkdocs build --strict --clean --quiet
