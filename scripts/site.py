@@ -38,12 +38,12 @@ FENCE = re.compile(r"^(```|~~~).*?^\1", re.S | re.M)
 CLI = """\
 # Command line
 
-`registry`, or `python -m registry`. Tensors come from `.npy` and `.npz` files (`X=file.npy`, `--from file.npz`) or are
-drawn by shape and seed (`X=2x8x768:f16 --seed 1`). A package may stand in place of an operator's name: a folder, or
-`owner/name@v1`.
+`registry`, or `python -m registry`. Tensors come from `.npy` and `.npz` files (`X=file.npy`,
+`--from file.npz`) or are drawn by shape and seed (`X=2x8x768:f16 --seed 1`). A package may stand in place of an
+operator's name: a folder, or `owner/name@v1`.
 
-The status is 0; 1 where the answer is no (nothing accepts the call, a comparison or a test fails, the lint finds
-something); 2 where the command cannot be carried out, with the error on standard error.
+The status is 0; 1 where the answer is no (nothing accepts the call, a comparison or a test fails, the lint
+finds something); 2 where the command cannot be carried out, with the error on standard error.
 """
 
 RESULTS = (
@@ -91,7 +91,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def relink(match: re.Match[str], folder: str, page: Page, files: Files) -> str:
     """A link as the site has it."""
     text, target = match.groups()
-    path, mark, anchor = target.partition("#")
+    path, _, anchor = target.partition("#")
     if "://" in target or not path:
         return match[0]
     file = posixpath.normpath(posixpath.join(folder, path))

@@ -44,7 +44,8 @@ NAMES = Names(
         ("ranks.x >= 2", "X has rank at least 2"),
         ("ranks.X < 3 + ranks.B", "the rank of X is less than 3 plus the rank of B"),
         ("present.b == true", "B is given"),
-        ("present.y == false and not present.b", "Y is not asked for and B is left out"),
+        ("present.y == false and not present.b", "without Y and B"),
+        ("present.b == true and not present.y", "with B, without Y"),
         ("not (present.b and hidden == 1)", "B is left out or the last dimension of X is not 1"),
         ("present.b and (hidden == 1 or hidden == 2)", "B is given and (the last dimension of X is 1 or "
          "the last dimension of X is 2)"),

@@ -62,7 +62,8 @@ class Condition:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A variant on a backend. ``dtypes`` has those of each type variable that no condition excludes."""
+    """A variant on a backend. ``dtypes`` has, of each type variable with a choice, those
+    that no condition excludes."""
 
     variant: str
     priority: float
@@ -213,6 +214,7 @@ def _refusal(refusal: Refusal) -> str:
 
 def _kernel(op: Op, claim: Claim) -> Kernel:
     types = {name: [d for d in ds if d in STORAGE] for name, ds in op.manifest.type_constraints.items()}
+    types = {name: dtypes for name, dtypes in types.items() if len(dtypes) > 1} or types
     choices = [dict(zip(types, each, strict=True)) for each in itertools.product(*types.values())]
     admitted = [choice for choice in choices if admits(claim.when, choice)]
     names = names_of(op, claim.variant)

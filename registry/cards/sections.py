@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from .card import Attribute, Card, Condition, Kernel, Support, Tensor
@@ -66,7 +67,7 @@ def kernels(title: str, support: Support) -> Iterator[Section]:
     if not all(kernel.batch_invariant for kernel in support.kernels):
         paragraphs.append("What is marked * gives a row other bits when the number of rows is another one.")
     paragraphs += [f"Not offered: {refusal}." for refusal in support.refusals]
-    rows = tuple(_kernel(kernel, shared) for kernel in support.kernels)
+    rows = tuple(row for run in _runs(support.kernels) for row in _lines(run, shared))
     header = ("variant", "priority", "dtypes", "runs when", "what")
     yield Section(title, 2, tuple(paragraphs), *_without_empty(header, rows))
 
@@ -83,7 +84,7 @@ def markdown(parts: Iterable[Section]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "&#124;").replace("\n", " ")
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _tensor(tensor: Tensor) -> tuple[str, ...]:
@@ -123,18 +124,28 @@ def _overview(card: Card) -> Section:
     return Section("Backends", header=("backend", "priority", "dtypes", "variants"), rows=rows)
 
 
-def _kernel(kernel: Kernel, shared: Sequence[Condition]) -> tuple[str, ...]:
-    own = [c.words for c in kernel.when if c not in shared]
-    said = ["; ".join(own)] if own else []
-    said += [f"last, if {c.words}" for c in kernel.demoted_when]
-    mark = "" if kernel.batch_invariant else " *"
-    return (
-        f"`{kernel.variant}`{mark}",
-        f"{kernel.priority:g}",
-        _dtypes(kernel.dtypes),
-        "; ".join(said) or "always",
-        kernel.description,
-    )
+def _runs(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
+    """Neighbours that differ in some conditions only."""
+
+    def key(kernel: Kernel) -> Any:
+        return kernel.priority, kernel.demoted_when, kernel.dtypes, kernel.batch_invariant
+
+    return [list(run) for _, run in groupby(kernels, key)]
+
+
+def _lines(run: Sequence[Kernel], shared: Sequence[Condition]) -> Iterator[tuple[str, ...]]:
+    """A line for each kernel; before those of a run, one with what they have in common."""
+    first = run[0]
+    common = [c for c in first.when if c not in shared and all(c in kernel.when for kernel in run)]
+    last = tuple(f"last, if {c.words}" for c in first.demoted_when)
+    facts = (f"{first.priority:g}", _dtypes(first.dtypes))
+    if len(run) > 1 and (common or last):
+        yield (f"{len(run)} variants", *facts, "; ".join((*(c.words for c in common), *last)), "")
+        shared, last, facts = [*shared, *common], (), ("", "")
+    for kernel in run:
+        mark = "" if kernel.batch_invariant else " *"
+        said = "; ".join((*(c.words for c in kernel.when if c not in shared), *last))
+        yield (f"`{kernel.variant}`{mark}", *facts, said or "always", kernel.description)
 
 
 def _without_empty(

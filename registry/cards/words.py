@@ -107,10 +107,33 @@ def _chain(node: nodes.And | nodes.Or, names: Names, want: bool) -> str | None:
     if all(phrase is None for phrase in phrases):
         return None
     every = isinstance(node, nodes.And) is want
+    given = [_presence(operand, names, want) for operand in operands]
+    if every and None not in given:
+        return _with_and_without([pair for pair in given if pair is not None])
     said = [phrase or _as_written(operand, want) for phrase, operand in zip(phrases, operands, strict=True)]
     if every:
         return " and ".join(f"({phrase})" if " or " in phrase else phrase for phrase in said)
     return (", or " if any(" and " in phrase for phrase in said) else " or ").join(said)
+
+
+def _presence(node: nodes.Node, names: Names, want: bool) -> tuple[str, bool] | None:
+    """A tensor and whether it must be there, of a condition that asks for no more."""
+    match node:
+        case nodes.Not():
+            return _presence(node.node, names, not want)
+        case nodes.Compare(ops=[nodes.Operand(op="eq", expr=nodes.Const(value=bool() as value))]):
+            return _presence(node.expr, names, value is want)
+        case nodes.Getattr(node=nodes.Name(name="present"), attr=name):
+            return names.tensors.get(name, name), want
+    return None
+
+
+def _with_and_without(given: list[tuple[str, bool]]) -> str:
+    parts = []
+    for word, there in (("with", True), ("without", False)):
+        roles = [role for role, is_there in given if is_there is there]
+        parts += [f"{word} {listed(roles, 'and')}"] if roles else []
+    return ", ".join(parts)
 
 
 def _operands(node: nodes.Expr, kind: type[nodes.And | nodes.Or]) -> list[nodes.Expr]:
