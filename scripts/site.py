@@ -39,8 +39,8 @@ CLI = """\
 # Command line
 
 `registry`, or `python -m registry`. Tensors come from `.npy` and `.npz` files (`X=file.npy`,
-`--from file.npz`) or are drawn by shape and seed (`X=2x8x768:f16 --seed 1`). A package may stand in place of an
-operator's name: a folder, or `owner/name@v1`.
+`--from file.npz`) or are drawn by shape and seed (`X=2x8x768:f16 --seed 1`). A package may stand in place of
+an operator's name: a folder, or `owner/name@v1`.
 
 The status is 0; 1 where the answer is no (nothing accepts the call, a comparison or a test fails, the lint
 finds something); 2 where the command cannot be carried out, with the error on standard error.

@@ -12,7 +12,8 @@ from conftest import ROOT
 
 from registry import Claim, ContractError, Refusal, Registry
 from registry.cards.card import admits
-from registry.cards.words import Names, in_words
+from registry.cards.phrases import Names
+from registry.cards.words import in_words
 from registry.cli import main
 from registry.hookspecs import Backend
 
@@ -69,6 +70,13 @@ NAMES = Names(
 )  # fmt: skip
 def test_conditions_in_words(expression: str, words: str | None) -> None:
     assert in_words(expression, NAMES) == words
+
+
+def test_a_strangers_definitions_do_not_grow() -> None:
+    lots = {f"d{n}": " and ".join([f"d{n - 1}"] * 30) for n in range(1, 40)} | {"d0": "present.b"}
+    names = Names(tensors={}, derived=lots)
+    assert len(in_words("d39 and d38", names) or "") < 100_000
+    assert in_words(" and ".join(["present.b"] * 100), names) is None
 
 
 @pytest.mark.parametrize("op", ["BiasAdd", "LayerNormalization", "SkipLayerNormalization"])

@@ -13,8 +13,9 @@ from ..hookspecs import Claim, Predicate, Refusal
 from ..language.expressions import EvaluationError, evaluate, parse
 from ..opinfo import Op, TensorSpec
 from ..packaging.files import digest
+from .phrases import Names, names_of
 from .results import NOTHING, Accuracy, Results, Speed, read_results
-from .words import Names, in_words, names_of
+from .words import in_words
 
 if TYPE_CHECKING:
     from ..catalog import Catalog

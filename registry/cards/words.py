@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from jinja2 import nodes
 
 from ..dtypes import STORAGE
 from ..language.expressions import parse
-from ..language.syntax import COMPARISONS, unparse
-from ..opinfo import Op
+from ..language.syntax import COMPARISONS
+from .phrases import Names, as_written, listed, owner_of, shape_phrase, value_phrase
 
 _DTYPES: Final = {scalar: name for name, (_, scalar) in STORAGE.items() if scalar[0] in "fb"}
+MAX_TEXT: Final = 400  # characters of a condition that is put into words
 _OPPOSITE: Final = {
     "==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
     "in": "not in", "not in": "in",
@@ -22,31 +21,6 @@ _VERBS: Final = {
     "==": "is", "!=": "is not", "<": "is less than", "<=": "is at most", ">": "is more than",
     ">=": "is at least", "in": "is one of", "not in": "is none of",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Names:
-    """What the names in a manifest's expressions stand for.
-
-    ``tensors`` has the ONNX name of each name a tensor goes by, ``outputs`` those that are outputs,
-    ``derived`` the definitions of derived values, ``tunables`` their defaults.
-    """
-
-    tensors: Mapping[str, str]
-    outputs: frozenset[str] = frozenset()
-    derived: Mapping[str, Any] = field(default_factory=dict)
-    tunables: Mapping[str, Any] = field(default_factory=dict)
-
-
-def names_of(op: Op, variant: str | None = None) -> Names:
-    """The names of an op's expressions, and of one of its manifest's variants if it has that one."""
-    own = op.variants.get(variant) if variant is not None else None
-    return Names(
-        tensors={**op.input_names, **op.output_names},
-        outputs=frozenset(op.output_names),
-        derived={**op.manifest.derive, **(own.derive if own else {})},
-        tunables={**op.tunables, **(own.tunables if own else {})},
-    )
 
 
 def in_words(text: str, names: Names) -> str | None:
@@ -58,13 +32,7 @@ def in_words(text: str, names: Names) -> str | None:
     Raises:
         ManifestError: the text is no expression.
     """
-    return _condition(parse(text).tree, names, True)
-
-
-def listed(items: Iterable[str], word: str = "or") -> str:
-    """``a, b or c``."""
-    *head, last = items
-    return f"{', '.join(head)} {word} {last}" if head else last
+    return _condition(parse(text).tree, names, True) if len(text) <= MAX_TEXT else None
 
 
 def _condition(node: nodes.Node, names: Names, want: bool) -> str | None:
@@ -83,7 +51,7 @@ def _condition(node: nodes.Node, names: Names, want: bool) -> str | None:
         case nodes.Compare():
             return _comparison(node, names, want)
         case nodes.Test():
-            subject, verb = _value(node.node, names), "is" if want else "is not"
+            subject, verb = value_phrase(node.node, names), "is" if want else "is not"
             article = "an " if node.name == "integer" else "a " if node.name in ("number", "string") else ""
             return None if subject is None else f"{subject} {verb} {article}{node.name}"
         case nodes.Call():
@@ -110,7 +78,7 @@ def _chain(node: nodes.And | nodes.Or, names: Names, want: bool) -> str | None:
     given = [_presence(operand, names, want) for operand in operands]
     if every and None not in given:
         return _with_and_without([pair for pair in given if pair is not None])
-    said = [phrase or _as_written(operand, want) for phrase, operand in zip(phrases, operands, strict=True)]
+    said = [phrase or as_written(operand, want) for phrase, operand in zip(phrases, operands, strict=True)]
     if every:
         return " and ".join(f"({phrase})" if " or " in phrase else phrase for phrase in said)
     return (", or " if any(" and " in phrase for phrase in said) else " or ").join(said)
@@ -143,10 +111,10 @@ def _operands(node: nodes.Expr, kind: type[nodes.And | nodes.Or]) -> list[nodes.
 
 
 def _derived_condition(name: str, names: Names, want: bool) -> str | None:
-    definition = names.derived.get(name)
-    if not isinstance(definition, str):
+    if not isinstance(names.derived.get(name), str):
         return None
-    said = _condition(parse(definition).tree, _without(name, names), want)
+    text = names.definition(name)
+    said = _condition(parse(text).tree, names.within(name), want) if text else None
     return said or f"`{name}` {'holds' if want else 'does not hold'}"
 
 
@@ -166,13 +134,13 @@ def _comparison(node: nodes.Compare, names: Names, want: bool) -> str | None:
             if symbol in ("==", ">="):
                 return f"{role} has rank {'at least ' if symbol == '>=' else ''}{rank}"
         case nodes.Call(node=nodes.Name(name="numel"), args=[shape]), nodes.Const(value=0):
-            owner = _owner(shape, names)
+            owner = owner_of(shape, names)
             if owner is not None and symbol in (">", "!=", "=="):
                 return f"{owner} has {'no ' if symbol == '==' else ''}elements"
-    one, other = _value(left, names), _value(right, names)
+    one, other = value_phrase(left, names), value_phrase(right, names)
     if one is None and (other is None or isinstance(right, nodes.Const)):
         return None
-    return f"{one or _as_written(left)} {_VERBS[symbol]} {other or _as_written(right)}"
+    return f"{one or as_written(left)} {_VERBS[symbol]} {other or as_written(right)}"
 
 
 def _dtype(left: nodes.Getattr, symbol: str, right: nodes.Node, names: Names) -> str | None:
@@ -190,7 +158,7 @@ def _dtype(left: nodes.Getattr, symbol: str, right: nodes.Node, names: Names) ->
 
 
 def _remainder(number: nodes.Expr, divisor: nodes.Expr, rest: int, same: bool, names: Names) -> str | None:
-    subject, by = _value(number, names), _value(divisor, names) or _as_written(divisor)
+    subject, by = value_phrase(number, names), value_phrase(divisor, names) or as_written(divisor)
     if subject is None:
         return None
     verb = "is" if same else "is not"
@@ -208,10 +176,10 @@ def _call(node: nodes.Call, names: Names, want: bool) -> str | None:
                 return f"the device has `shader-f16` where {name} is float16"
             return f"{name} is float16 and the device has no `shader-f16`"
         case nodes.Name(name="sameShape"), [one, other]:
-            owner, shape = _owner(one, names), _shape(other, names)
+            owner, shape = owner_of(one, names), shape_phrase(other, names)
             return None if owner is None else f"{owner} {'has' if want else 'has not'} {shape}"
         case nodes.Name(name="broadcastable"), [one, other]:
-            owner, target = _owner(one, names), _owner(other, names) or _as_written(other)
+            owner, target = owner_of(one, names), owner_of(other, names) or as_written(other)
             verb = "broadcasts" if want else "does not broadcast"
             return None if owner is None else f"{owner} {verb} to {target}"
         case nodes.Name(name="has"), [nodes.Getattr(attr="adapterInfo"), nodes.Const(value=key)]:
@@ -220,109 +188,3 @@ def _call(node: nodes.Call, names: Names, want: bool) -> str | None:
             owner = {"features": "the device", "wgslLanguageFeatures": "the device's WGSL"}.get(kind)
             return None if owner is None else f"{owner} {'has' if want else 'has not'} `{key}`"
     return None
-
-
-def _owner(node: nodes.Node, names: Names) -> str | None:
-    """The tensor whose shape a node is."""
-    match node:
-        case nodes.Getattr(node=nodes.Name(name="shapes"), attr=name):
-            return names.tensors.get(name, name)
-    return None
-
-
-def _shape(node: nodes.Expr, names: Names) -> str:
-    owner = _owner(node, names)
-    if owner is not None:
-        return f"the shape of {owner}"
-    if isinstance(node, nodes.List):
-        return f"shape ({', '.join(_value(item, names) or _as_written(item) for item in node.items)})"
-    return f"the shape {_as_written(node)}"
-
-
-def _value(node: nodes.Node, names: Names) -> str | None:
-    """The phrase for a number or a text; None where there is none."""
-    match node:
-        case nodes.Const():
-            return unparse(node)
-        case nodes.List():
-            items = [_value(item, names) for item in node.items]
-            return None if None in items or not items else listed(map(str, items))
-        case nodes.Neg(node=inner):
-            said = _value(inner, names)
-            return None if said is None else f"-{said}" if isinstance(inner, nodes.Const) else f"minus {said}"
-        case nodes.Name(name=name) if isinstance(names.derived.get(name), str):
-            return _value(parse(names.derived[name]).tree, _without(name, names)) or f"`{name}`"
-        case nodes.Name(name=name) if name in names.derived:
-            return str(names.derived[name])
-        case nodes.Getattr(node=nodes.Name(name=root), attr=name):
-            return _member(root, name, names)
-        case nodes.Getattr(node=nodes.Getattr(node=nodes.Name(name="device"), attr="limits"), attr=name):
-            return f"the device's `{name}`"
-        case nodes.Getattr(node=nodes.Getattr(node=nodes.Name(name="device"), attr="adapterInfo"), attr=name):
-            return f"the adapter's `{name}`"
-        case nodes.Call(node=nodes.Name(name=function)):
-            return _count(function, node.args, names)
-        case nodes.Pow(left=base, right=nodes.Const(value=2)):
-            said = _value(base, names)
-            return None if said is None else f"the square of {said}"
-        case nodes.Mul() | nodes.Div() | nodes.Add() | nodes.Sub():
-            return _arithmetic(node, names)
-    return None
-
-
-def _arithmetic(node: nodes.BinExpr, names: Names) -> str | None:
-    word = {nodes.Mul: "times", nodes.Div: "divided by", nodes.Add: "plus", nodes.Sub: "less"}[type(node)]
-    if any(isinstance(side, nodes.BinExpr | nodes.CondExpr) for side in (node.left, node.right)):
-        return None
-    left, right = _value(node.left, names), _value(node.right, names)
-    return None if left is None or right is None else f"{left} {word} {right}"
-
-
-def _member(root: str, name: str, names: Names) -> str | None:
-    role = names.tensors.get(name, name)
-    match root:
-        case "attrs" | "args":
-            return name
-        case "ranks":
-            return f"the rank of {role}"
-        case "shapes":
-            return f"the shape of {role}"
-        case "tunables" if name in names.tunables:
-            return f"`{name}` ({unparse(nodes.Const(names.tunables[name]))})"
-    return None
-
-
-def _count(function: str, arguments: list[nodes.Expr], names: Names) -> str | None:
-    """The phrase for a function that counts something of a tensor's shape."""
-    owner = _owner(arguments[0], names) if arguments else None
-    if owner is None:
-        return None
-    match function, arguments[1:]:
-        case "numel", []:
-            return f"the number of elements of {owner}"
-        case "rank", []:
-            return f"the rank of {owner}"
-        case "dim" | "cols", [axis]:
-            return f"{_dimension(axis, names)} of {owner}"
-        case "rows", [nodes.Neg(node=nodes.Const(value=1))]:
-            return f"the number of rows of {owner}"
-    return None
-
-
-def _dimension(axis: nodes.Expr, names: Names) -> str:
-    match axis:
-        case nodes.Neg(node=nodes.Const(value=1)):
-            return "the last dimension"
-        case nodes.Neg(node=nodes.Const(value=2)):
-            return "the last dimension but one"
-    return f"dimension {_value(axis, names) or _as_written(axis)}"
-
-
-def _without(name: str, names: Names) -> Names:
-    # A derived value may refer to an outer one of its own name, but not twice.
-    rest = {key: value for key, value in names.derived.items() if key != name}
-    return Names(names.tensors, names.outputs, rest, names.tunables)
-
-
-def _as_written(node: nodes.Node, want: bool = True) -> str:
-    return f"`{unparse(node)}`" if want else f"not `{unparse(node)}`"
