@@ -39,6 +39,7 @@ CSS = """\
 .md-typeset table:not([class]) td { padding: 0.5em 0.9em; }
 .md-typeset td:first-child code { white-space: nowrap; }
 .md-typeset pre > code { font-size: 0.62rem; }
+.md-typeset .language-console pre > code { font-size: 0.5rem; }
 .doc-contents { padding-left: 1rem; border-left: 0.05rem solid var(--md-default-fg-color--lightest); }
 """
 

@@ -101,6 +101,19 @@ def test_every_variable_has_a_line() -> None:
     assert [name for name in described - software if name not in everything] == []
 
 
+def test_every_error_and_every_option_of_a_backend_is_in_the_guide(every: registry.Registry) -> None:
+    guide = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
+    kinds = [
+        value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)
+    ]
+    assert [kind.__name__ for kind in kinds if f"| `{kind.__name__}` |" not in guide] == [
+        "RegistryError", "RegistryWarning",  # the root, and what is no error: both in the text
+    ]  # fmt: skip
+    for name, backend in every.catalog.plugins.backends.items():
+        for option in backend.option_names:
+            assert f"| `{name}` | `{option}` |" in guide
+
+
 def members(value: type) -> Iterator[tuple[str, Any]]:
     """The public methods and properties that a class of this library defines itself."""
     for name, member in vars(value).items():
