@@ -62,4 +62,4 @@ def _show(parts: Iterable[Section]) -> None:
 
 
 def _plain(text: str) -> str:
-    return text.replace("`", "").replace("**", "")
+    return text.replace("`", "")

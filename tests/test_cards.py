@@ -25,6 +25,8 @@ NAMES = Names(
         "lanes": "min(hidden, 64)",
         "fits": "lanes * 8 <= device.limits.maxComputeWorkgroupStorageSize",
         "long": "hidden > tunables.LONG and not fits",
+        "many": "ranks.X >= 1 and ranks.B >= 1 and numel(shapes.B) == hidden and "
+        "dim(shapes.B, -1) == hidden and broadcastable(shapes.B, shapes.X)",
         "hard": "pick([[hidden > 1, 2]])",
         "turn": "turn",
         "five": 5,
@@ -62,6 +64,8 @@ NAMES = Names(
         ("not long", "the last dimension of X is at most `LONG` (1024) or "
          "`lanes` times 8 is at most the device's `maxComputeWorkgroupStorageSize`"),
         ("hidden if present.b else true", None),
+        ("not many", "`many` does not hold"),
+        ("present.b and hidden == 1 and present.b", "B is given and the last dimension of X is 1"),
         ("hard == 2", "`hard` is 2"),
         ("turn", "`turn` holds"),
         ("pick([[hidden > 1, 2]]) == 2", None),
@@ -70,6 +74,12 @@ NAMES = Names(
 )  # fmt: skip
 def test_conditions_in_words(expression: str, words: str | None) -> None:
     assert in_words(expression, NAMES) == words
+
+
+def test_derived_values_in_words(every: Registry) -> None:
+    words = {value.name: value.words for value in every.card("SkipLayerNormalization").derived}
+    assert words["hiddenSize"] == "the last dimension of input" and words["wordElements"] == ""
+    assert words["fits"] == "`skipWg` times 8 is at most the device's `maxComputeWorkgroupStorageSize`"
 
 
 def test_a_strangers_definitions_do_not_grow() -> None:
@@ -174,4 +184,5 @@ def test_the_command() -> None:
     assert card["backends"][0]["dtypes"] == {"T": ["float32", "float16", "bfloat16"]}
     shown = CliRunner().invoke(main, ["card", "BiasAdd"]).output
     assert "dimension 2 of X" in shown and "`" not in shown
+    assert "2 ** 128" in CliRunner().invoke(main, ["card", "LayerNormalization"]).output
     assert CliRunner().invoke(main, ["card", "BiasAdd", "--json", "--markdown"]).exit_code == 2

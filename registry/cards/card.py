@@ -15,7 +15,7 @@ from ..opinfo import Op, TensorSpec
 from ..packaging.files import digest
 from .phrases import Names, names_of
 from .results import NOTHING, Accuracy, Results, Speed, read_results
-from .words import in_words
+from .words import in_words, value_in_words
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
@@ -62,6 +62,15 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """A value that the manifest derives from a request. ``words`` is empty where there are none for it."""
+
+    name: str
+    expression: str
+    words: str
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A variant on a backend. ``dtypes`` has, of each type variable with a choice, those
     that no condition excludes."""
@@ -98,9 +107,8 @@ class Support:
 class Card:
     """What an op is, who runs it, and how well. ``str()`` is its text in Markdown.
 
-    ``types`` has the dtypes of each type variable, ``derived`` the definitions of derived values, ``source``
-    where the manifest comes from and ``digest`` its SHA-256 (base64); ``accuracy`` and ``speed`` are what
-    was measured, where results were given.
+    ``types`` has the dtypes of each type variable, ``source`` says where the manifest comes from, ``digest``
+    is its SHA-256 (base64); ``accuracy`` and ``speed`` are what was measured, where results were given.
     """
 
     op: str
@@ -111,7 +119,7 @@ class Card:
     attributes: tuple[Attribute, ...]
     types: Mapping[str, tuple[str, ...]]
     rules: tuple[Rule, ...]
-    derived: Mapping[str, str]
+    derived: tuple[Derived, ...]
     backends: tuple[Support, ...]
     source: str
     digest: str
@@ -163,7 +171,7 @@ def card_of(op: Op, supports: tuple[Support, ...], measured: Results = NOTHING) 
         attributes=_attributes(op),
         types={name: tuple(dtypes) for name, dtypes in m.type_constraints.items()},
         rules=tuple(Rule(rule.argument, rule.needed, rule.rule) for rule in m.registry.contract),
-        derived={name: str(value) for name, value in m.derive.items()},
+        derived=_derived(op),
         backends=supports,
         source=op.package.provenance if op.package else place,
         digest=_digest(op),
@@ -256,6 +264,18 @@ def _attributes(op: Op) -> tuple[Attribute, ...]:
     for name, arg in op.scalars.items():
         found.append(Attribute(name, None, arg.required, tuple(arg.one_of or ()), arg.description))
     return tuple(found)
+
+
+def _derived(op: Op) -> tuple[Derived, ...]:
+    names = names_of(op)
+    return tuple(
+        Derived(
+            name,
+            str(value),
+            (value_in_words(value, names.within(name)) or "") if isinstance(value, str) else "",
+        )
+        for name, value in op.manifest.derive.items()
+    )
 
 
 def _digest(op: Op) -> str:

@@ -169,8 +169,9 @@ def _legend(card: Card) -> Iterator[Section]:
         text = ("The conditions above as the manifest has them.",)
         yield Section("Conditions", 2, text, ("in words", "expression"), rows)
     if card.derived:
-        values = tuple((f"`{name}`", f"`{value}`") for name, value in card.derived.items())
-        yield Section("Derived values", header=("name", "is"), rows=values)
+        values = tuple((f"`{value.name}`", value.words, f"`{value.expression}`") for value in card.derived)
+        header = ("name", "in words", "expression")
+        yield Section("Derived values", 2, (), *_without_empty(header, values))
 
 
 def _accuracy(card: Card) -> Iterator[Section]:
@@ -189,7 +190,7 @@ def _accuracy(card: Card) -> Iterator[Section]:
             a.share,
             a.max_ulp,
             str(a.cases),
-            f"{a.failed}" if not a.failed else f"**{a.failed}**",
+            str(a.failed),
         )
         for a in card.accuracy
     )

@@ -13,6 +13,7 @@ from .phrases import Names, as_written, listed, owner_of, shape_phrase, value_ph
 
 _DTYPES: Final = {scalar: name for name, (_, scalar) in STORAGE.items() if scalar[0] in "fb"}
 MAX_TEXT: Final = 400  # characters of a condition that is put into words
+MAX_SAID: Final = 140  # characters that stand in place of a derived value's name
 _OPPOSITE: Final = {
     "==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
     "in": "not in", "not in": "in",
@@ -33,6 +34,18 @@ def in_words(text: str, names: Names) -> str | None:
         ManifestError: the text is no expression.
     """
     return _condition(parse(text).tree, names, True) if len(text) <= MAX_TEXT else None
+
+
+def value_in_words(text: str, names: Names) -> str | None:
+    """What a derived value is, a number or a condition, as a phrase; None where there is none.
+
+    Raises:
+        ManifestError: the text is no expression.
+    """
+    tree = parse(text).tree
+    if len(text) > MAX_TEXT or isinstance(tree, nodes.Const):
+        return None
+    return _condition(tree, names, True) or value_phrase(tree, names)
 
 
 def _condition(node: nodes.Node, names: Names, want: bool) -> str | None:
@@ -79,6 +92,7 @@ def _chain(node: nodes.And | nodes.Or, names: Names, want: bool) -> str | None:
     if every and None not in given:
         return _with_and_without([pair for pair in given if pair is not None])
     said = [phrase or as_written(operand, want) for phrase, operand in zip(phrases, operands, strict=True)]
+    said = list(dict.fromkeys(said))
     if every:
         return " and ".join(f"({phrase})" if " or " in phrase else phrase for phrase in said)
     return (", or " if any(" and " in phrase for phrase in said) else " or ").join(said)
@@ -115,7 +129,9 @@ def _derived_condition(name: str, names: Names, want: bool) -> str | None:
         return None
     text = names.definition(name)
     said = _condition(parse(text).tree, names.within(name), want) if text else None
-    return said or f"`{name}` {'holds' if want else 'does not hold'}"
+    if said is not None and len(said) <= MAX_SAID:
+        return said
+    return f"`{name}` {'holds' if want else 'does not hold'}"
 
 
 def _comparison(node: nodes.Compare, names: Names, want: bool) -> str | None:
