@@ -37,6 +37,8 @@ RESULTS = (
     "registry.benchmark.Benchmark",
     "registry.tuning.Tuning",
     "registry.cards.card.Card",
+    "registry.cards.card.Support",
+    "registry.cards.card.Kernel",
     "registry.package.Handle",
     "registry.opinfo.Op",
     "registry.status.Status",
@@ -96,8 +98,9 @@ def api() -> str:
 def cli() -> str:
     """The reference of the command line: each command as ``--help`` has it."""
     parts = [CLI]
+    group = click.Context(main, info_name="registry", **main.context_settings)
     for name, command in sorted(main.commands.items()):
-        context = click.Context(command, info_name=f"registry {name}")
+        context = click.Context(command, info_name=name, parent=group)
         options = [
             record for each in command.get_params(context) if (record := each.get_help_record(context))
         ]

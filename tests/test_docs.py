@@ -66,7 +66,7 @@ def test_what_does_not_run_says_why() -> None:
 
 
 def test_every_command_line_is_understood(folder: Path) -> None:
-    seen = set()
+    seen, group = set(), click.Context(main, info_name="registry", **main.context_settings)
     for block in (block for blocks in BLOCKS.values() for block in blocks):
         if block.language not in ("sh", "console"):
             continue
@@ -74,7 +74,7 @@ def test_every_command_line_is_understood(folder: Path) -> None:
         for line in COMMAND.findall(shown):
             name, *words = shlex.split(line.replace("\\\n", " "), comments=True)
             try:
-                main.commands[name].make_context(name, words)
+                main.commands[name].make_context(name, words, parent=group)
             except (click.UsageError, KeyError) as error:
                 pytest.fail(f"{block}: registry {line}: {error}")
             seen.add(name)
