@@ -27,7 +27,7 @@ from cases import CALLS, DTYPES, HIDDEN, LONG, TENSOR_BYTES, Case, cases
 from conditions import conditions, keep, open_registry
 from ort import ort_times
 from peers import peers
-from timing import Times, cuda_times, torch_times, webgpu_times
+from timing import Times, cuda_times, hold_clocks, torch_times, webgpu_times
 
 import registry
 from registry import Registry
@@ -240,6 +240,7 @@ def main() -> None:
     reg = open_registry()
     facts = conditions(reg)
     print(json.dumps(facts))
+    held = hold_clocks()
     rows = []
     for backend in given.backends.split(","):
         status = next(s for s in reg.backends() if s.name == backend)
@@ -253,6 +254,7 @@ def main() -> None:
                 rows.append(row)
                 print(_line(row), flush=True)
                 keep(given.out, row, facts)
+    del held
     ours = [row["fraction"] for row in rows if row["what"] == "registry" and row["fraction"]]
     if ours:
         print(

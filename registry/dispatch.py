@@ -307,7 +307,7 @@ class Registry:
     def batch(self) -> Iterator[None]:
         """Within it, device work of this thread's calls may go out as one submission; done on leaving."""
         with ExitStack() as stack:
-            for backend in self.catalog.plugins.backends.values():
+            for backend in self.catalog.plugins.batching:
                 backend.begin_batch()
                 stack.callback(backend.end_batch)
             yield
