@@ -17,6 +17,7 @@ from rich.text import Text
 import registry
 
 from .cli_call import call_options, find_op, frozen_option, json_option, read_call
+from .cli_card import card_command
 from .cli_conformance import test_command
 from .cli_packages import export_command, lock_command, locked_ops
 from .cli_plugin import new_plugin_command
@@ -318,7 +319,15 @@ def compare(as_json: bool, **options: Any) -> None:
         sys.exit(1)
 
 
-COMMANDS = (test_command, tune_command, bench_command, lock_command, export_command, new_plugin_command)
+COMMANDS = (
+    card_command,
+    test_command,
+    tune_command,
+    bench_command,
+    lock_command,
+    export_command,
+    new_plugin_command,
+)
 for command in COMMANDS:
     main.add_command(command)
 

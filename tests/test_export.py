@@ -121,7 +121,7 @@ def test_the_files(shared: Registry, exported: Any) -> None:
     text = (folder / "README.md").read_text()
     for wanted in (
         "# com.microsoft.SkipLayerNormalization",
-        "`inputT` | `input`",
+        "`input` | `inputT`",
         "`epsilon`",
         "`rows_beta`",
     ):
