@@ -32,6 +32,7 @@ _shared = Registry()
 backends = _shared.backends
 batch = _shared.batch
 bench = _shared.bench
+card = _shared.card
 compare = _shared.compare
 configure = _shared.configure
 empty = _shared.empty
@@ -75,6 +76,7 @@ __all__ = [
     "backends",
     "batch",
     "bench",
+    "card",
     "compare",
     "configure",
     "empty",

@@ -17,6 +17,7 @@ from rich.text import Text
 import registry
 
 from .cli_call import call_options, find_op, frozen_option, json_option, read_call
+from .cli_card import card_command
 from .cli_compare import compare_command, replay_command
 from .cli_conformance import test_command
 from .cli_packages import export_command, lock_command, locked_ops
@@ -311,6 +312,7 @@ def _thaw(value: Any) -> Any:
 
 
 COMMANDS = (
+    card_command,
     compare_command,
     replay_command,
     test_command,

@@ -17,6 +17,7 @@ from .packaging.metadata import TEMPLATE_SUFFIXES, check_metadata, parse_metadat
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
+    from .cards.card import Card
     from .comparing.report import Report
     from .decision import Decision
     from .dispatch import Registry
@@ -45,6 +46,10 @@ class Handle:
         return self._registry.run(self.op, *tensors, **named)
 
     run = __call__
+
+    def card(self, *, results: str | Path | None = None) -> Card:
+        """See ``Registry.card``."""
+        return self._registry.card(self.op, results=results)
 
     def prepare(self, /, *tensors: Any, **named: Any) -> Plan:
         """See ``Registry.prepare``."""

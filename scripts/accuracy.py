@@ -174,6 +174,7 @@ def judged(
 
 def machine(reg: Registry) -> dict[str, Any]:
     """What the numbers are from: devices with their drivers, versions, the date."""
+    backends = reg.backends()  # which imports their libraries
     libraries = {"numpy", "ml_dtypes", "kernel-registry"}
     for text in metadata.requires("kernel-registry") or ():
         if "extra ==" in text:
@@ -192,7 +193,7 @@ def machine(reg: Registry) -> dict[str, Any]:
         "backends": {
             status.name: {"device": status.device}
             | {name: text_of(value) for name, value in status.details.items()}
-            for status in reg.backends()
+            for status in backends
             if status.available
         },
     }
