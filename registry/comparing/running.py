@@ -238,7 +238,7 @@ def digest_of(value: NumpyArray) -> str:
 
 def excerpts(request: Request, tensors: Mapping[str, NumpyArray], verdict: Verdict) -> tuple[Excerpt, ...]:
     """The inputs around the worst element of a verdict; none where nothing deviates."""
-    if verdict.worst is None:
+    if verdict.worst is None or not tensors:
         return ()
     row = row_at(request, verdict.worst)
     return tuple(
