@@ -51,7 +51,13 @@ def histograms(report: Report) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     sums = report.histograms
     names = bucket_names()
     filled = [place for place in range(len(names)) if any(counts[place] for counts in sums.values())]
-    header = ("backend", "output", "dtype", *(f"{names[place]} ULP" for place in filled))
+    heads = [names[place] for place in filled]
+    header = (
+        "backend",
+        "output",
+        "dtype",
+        *(f"{'ULP ' if head is heads[0] else ''}{head}" for head in heads),
+    )
     return header, [(*key, *(str(counts[place]) for place in filled)) for key, counts in sums.items()]
 
 
