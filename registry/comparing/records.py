@@ -85,7 +85,7 @@ class Comparison:
         if not v.ok:
             return str(v.reason)
         if v.worst is None or v.worst_actual is None or v.worst_expected is None:
-            return "correctly rounded"
+            return v.note or "correctly rounded"
         numbers = f"{v.worst_actual:.9g}, expected {v.worst_expected:.9g}"
         return f"{v.share:.3g} of the tolerance: {numbers} at {list(v.worst)}"
 
