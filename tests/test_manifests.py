@@ -360,6 +360,12 @@ FAULTS: list[tuple[tuple[str | int, ...], Any, str, Sequence[str]]] = [
         ["'Z'", "x, X, y, Y"],
     ),
     (
+        ("bindingSets", "main", 1),
+        {"name": "y", "arg": "Z", "buffer": {"type": "storage"}, "elementType": "f32"},
+        "$.bindingSets.main[1].arg",
+        ["'Z'", "x, X, y, Y"],
+    ),
+    (
         ("bindingSets", "main", 2, "struct", "fields", 0, "value"),
         "cuont",
         "$.bindingSets.main[2].struct.fields[0].value",
@@ -450,6 +456,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("json", '{"a": NaN}', None, ["NaN"]),
         ("yaml", "a: 1\n---\nb: 2\n", "$", ["line 2", "second document"]),
         ("yaml", "a: [1\n", None, ["not YAML", "line"]),
+        ("yaml", "a b\nc: d\n", None, ["not YAML: mapping values", "at line 2, column 2"]),
         ("json", '{"a": 1,}', None, ["not JSON", "line 1"]),
         ("yaml", "", "$", ["found null", "map of keys"]),
         ("json", "[]", "$", ["found []"]),

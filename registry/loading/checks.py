@@ -272,8 +272,10 @@ def _check_binding_use(binding: Binding, tensors: Sequence[str], names: Names, p
     ways = [
         name for name in (binding.scratch, binding.arg, binding.name, binding.role, binding.semantic) if name
     ]
-    if not any(way in tensors for way in ways):
-        _known(ways[0], tensors, "tensor", f"{path}.{'arg' if binding.arg else 'name'}")
+    if binding.arg is not None:
+        _known(binding.arg, tensors, "tensor", f"{path}.arg")
+    elif not any(way in tensors for way in ways):
+        _known(ways[0], tensors, "tensor", f"{path}.name")
     for key, value in (("elementType", binding.element_type), ("length", binding.length)):
         if not isinstance(value, str):
             continue
