@@ -293,4 +293,6 @@ def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
             raise TypeError(f"probe gave {here!r}; needed: an Availability")
         return here
     except (Exception, SystemExit) as error:  # a stranger's probe must not stop the others
-        return Availability(False, "probe works", f"{type(error).__name__}: {error}", "a working plugin")
+        from .plugins import one_line
+
+        return Availability(False, "probe works", one_line(error), "a working plugin")

@@ -23,7 +23,7 @@ from .cli_conformance import test_command
 from .cli_packages import export_command, lock_command, locked_ops
 from .cli_plugin import new_plugin_command
 from .cli_tune import bench_command, tune_command
-from .errors import ContractError, RegistryError
+from .errors import ContractError, ManifestError, RegistryError
 from .opinfo import Op
 from .tables import decision_table, make_console, table
 
@@ -67,7 +67,12 @@ def _plain(value: Any) -> Any:
 @json_option
 def ops(as_json: bool) -> None:
     """List the operators: those of plugins, and the packages of registry.lock."""
-    every = [registry.op(name) for name in registry.ops()]
+    every = []
+    for name in registry.ops():
+        try:
+            every.append(registry.op(name))
+        except ManifestError as error:  # of one op, which keeps nobody from the others
+            make_console(stderr=True).print(Text(f"left out: {error}"), soft_wrap=True)
     every += locked_ops()
     if as_json:
         facts = ((op.id, len(op.variants), op.file, _provenance(op)) for op in every)
@@ -181,7 +186,8 @@ def backends(as_json: bool) -> None:
                 Text("yes", style="bold green") if status.automatic else Text("by name only", style="yellow")
             )
         about = status.device if status.available else f"{status.because}: {status.found}"
-        rows.append((status.name, f"{status.priority:g}", status.distribution, state, about, status.needed))
+        priority = "" if status.priority is None else f"{status.priority:g}"
+        rows.append((status.name, priority, status.distribution, state, about, status.needed))
     console.print(
         table(
             None,

@@ -56,6 +56,8 @@ def make_plan(
             if call.variant is not None:
                 raise cause
             raise NoPlanError(f"no candidate could be prepared\n{decision}", decision=decision) from cause
+        if cause is not None and call.variant is None:
+            warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=4)
         row = decision.require()
         assert row.claim is not None
         backend = catalog.backend(row.backend)
@@ -69,8 +71,6 @@ def make_plan(
             cause = as_backend_error(error, op=call.op.id, backend=row.backend, variant=row.variant)
             key = (row.backend, None if cause.lost else row.variant)
             failures[key] = shorten(" ".join(cause.message.split()), 200)
-            if call.variant is None:
-                warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=4)
             continue
         plan = Plan(
             request=decision.request_of(row),
