@@ -74,8 +74,12 @@ def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**facts, "digests": dict(made.package.digests)}, indent=2))
     else:
-        count = f"{len(made.variants)} variants, {len(made.package.templates)} templates"
+        count = f"{_count(len(made.variants), 'variant')}, {_count(len(made.package.templates), 'template')}"
         make_console().print(Text(f"{made.id} in {folder}: dialect {dialect}, {count}"), soft_wrap=True)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def locked_ops() -> list[Op]:

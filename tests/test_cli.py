@@ -315,6 +315,19 @@ def test_explain(profile: str) -> None:
     assert found["request"].startswith("ai.onnx::LayerNormalization")
 
 
+def test_a_request_is_not_broken_into_the_width_of_its_table(profile: str) -> None:
+    shapes = ("X=2x3x8", "bias=8", "skip=2x3x8")
+    lines = invoke("explain", "BiasAdd", *shapes, "--profile", profile).stdout.splitlines()
+    assert lines[0] == "com.microsoft::BiasAdd  X f32[2, 3, 8]  bias f32[8]  skip f32[2, 3, 8]  ->  Y"
+
+
+def test_an_error_lists_some_variants_of_many() -> None:
+    said = complaint(
+        "explain", "SkipLayerNormalization", "input=3x8", "skip=3x8", "gamma=8", "--variant", "rows_bet"
+    )
+    assert "did you mean 'rows_beta'" in said and said.rstrip().endswith(" more") and len(said) < 800
+
+
 def test_explain_without_a_choice(profile: str) -> None:
     call = ("explain", "LayerNormalization", "X=2x8:f64", "Scale=8:f64", "--profile", profile)
     found = json_of(*call, code=1)
