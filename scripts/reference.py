@@ -109,8 +109,10 @@ def cli() -> str:
     group = click.Context(main, info_name="registry", **main.context_settings)
     for name, command in sorted(main.commands.items()):
         context = click.Context(command, info_name=name, parent=group)
-        options = [
-            record for each in command.get_params(context) if (record := each.get_help_record(context))
+        options = [  # arguments are in the usage above, and have no help
+            record
+            for each in command.get_params(context)
+            if isinstance(each, click.Option) and (record := each.get_help_record(context))
         ]
         parts += [f"## registry {name}", inspect.cleandoc(command.help or "")]
         parts.append(f"```\n{command.get_usage(context).removeprefix('Usage: ')}\n```")
