@@ -343,6 +343,7 @@ FAULTS: list[tuple[tuple[str | int, ...], Any, str, Sequence[str]]] = [
         "$.variants[1].intermediates[0].id",
         ["no tensor's"],
     ),
+    (("inputs", 0, "optional"), True, "$.args.x", ["of an optional tensor", "required: false"]),
     # bindings
     ((*BINDING, "elementType"), DELETE, "$.bindingSets.main[0]", ["without elementType"]),
     ((*BINDING, "elementType"), "$vec", "$.bindingSets.main[0].elementType", ["'vec'", "T"]),

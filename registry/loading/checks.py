@@ -86,7 +86,9 @@ def _check_port(port: Port, manifest: Manifest, path: str) -> None:
 def _check_args(manifest: Manifest) -> None:
     _not_empty(manifest.args, "$.args")
     _identifiers(manifest.args, "$.args")
-    roles = [port.role for port in (*manifest.inputs, *manifest.outputs)]
+    ports = (*manifest.inputs, *manifest.outputs)
+    roles = [port.role for port in ports]
+    optional = {port.role for port in ports if port.optional}
     taken: dict[str, str] = {}
     for name, arg in manifest.args.items():
         path = f"$.args.{name}"
@@ -100,6 +102,8 @@ def _check_args(manifest: Manifest) -> None:
                 needed = f"one argument a role; {other!r} binds it already"
                 _refuse(f"semantic {arg.semantic!r}", needed, f"{path}.semantic")
             taken[arg.semantic] = name
+            if arg.required and arg.semantic in optional:
+                _refuse("an argument that is required, of an optional tensor", "required: false", path)
         elif name in roles:
             _refuse(f"a scalar named {name!r}", "a name that is no tensor's", path)
         if arg.one_of is not None:
