@@ -116,10 +116,9 @@ def cli() -> str:
         ]
         parts += [f"## registry {name}", inspect.cleandoc(command.help or "")]
         parts.append(f"```\n{command.get_usage(context).removeprefix('Usage: ')}\n```")
-        lines = [("option", "what"), ("---", "---"), *((f"`{flags}`", text) for flags, text in options)]
-        parts.append(
-            "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
-        )
+        # A bar within backticks ends no cell, and an entity would stand there as it is.
+        lines = [f"| `{flags}` | {text.replace('|', '&#124;')} |" for flags, text in options]
+        parts.append("\n".join(("| option | what |", "|---|---|", *lines)))
     return "\n\n".join(parts) + "\n"
 
 
