@@ -180,16 +180,10 @@ def _check_backend(backend: object, entry: _Entry) -> None:
         wrong = f"priority {backend.priority!r}; needed: a number"
     elif not isinstance(backend.name, str) or not backend.name.isidentifier():
         wrong = f"backend name {backend.name!r}; needed: a Python identifier"
-    elif missing := [name for name in ("claims", "prepare") if not _has(backend, name)]:
-        wrong = f"backend {backend.name!r} has no method {' and no method '.join(missing)}"
     elif backend.api_version != API_VERSION:
         wrong = f"made for plugin interface {backend.api_version}; this is interface {API_VERSION}"
     if wrong:
         raise PluginError(wrong, plugin=entry.name, distribution=entry.distribution)
-
-
-def _has(backend: Backend, method: str) -> bool:
-    return getattr(type(backend), method) is not getattr(Backend, method)
 
 
 def _check_references(batch: Any) -> Mapping[str, Reference]:

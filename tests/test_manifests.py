@@ -344,6 +344,7 @@ FAULTS: list[tuple[tuple[str | int, ...], Any, str, Sequence[str]]] = [
         ["no tensor's"],
     ),
     (("inputs", 0, "optional"), True, "$.args.x", ["of an optional tensor", "required: false"]),
+    ((*PLAIN, "when"), [False], "$.variants[1].when[0]", ["found false", "text, in quotes"]),
     # bindings
     ((*BINDING, "elementType"), DELETE, "$.bindingSets.main[0]", ["without elementType"]),
     ((*BINDING, "elementType"), "$vec", "$.bindingSets.main[0].elementType", ["'vec'", "T"]),

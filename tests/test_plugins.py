@@ -22,6 +22,7 @@ from registry import (
     Claim,
     ContractError,
     ManifestError,
+    NoPlanError,
     PluginError,
     Predicate,
     Registry,
@@ -91,13 +92,6 @@ class BadName(Negative):
     name = "not a name"
 
 
-class NoPrepare(Backend):
-    name = "idle"
-
-    def claims(self, op: Any) -> Any:
-        return [Claim("v")]
-
-
 def misspelt() -> Any:
     return plugin(registry_backend=lambda: [])
 
@@ -125,7 +119,6 @@ BROKEN = {
     "newer interface": (lambda: plugin(WrongVersion()), "interface 2"),
     "older interface": (lambda: plugin(OlderVersion()), "made for plugin interface 0; this is interface 1"),
     "bad name": (lambda: plugin(BadName()), "identifier"),
-    "nothing to run": (lambda: plugin(NoPrepare()), "backend 'idle' has no method prepare"),
     "no backend": (lambda: plugin(registry_backends=lambda: ["numpy"]), "needed: registry.Backend"),
     "no list": (lambda: plugin(registry_backends=lambda: None), "registry_backends gave None"),
     "no folders": (lambda: plugin(registry_manifests=lambda: [7]), "TypeError"),
@@ -196,6 +189,24 @@ def test_a_backend_that_cannot_prepare_gives_way() -> None:
         reg.run("LayerNormalization", **LN)
     plan = reg.last()
     assert plan is not None and plan.backend == "numpy"
+
+
+class NoPrepare(Backend):
+    name = "idle"
+
+    def claims(self, op: Any) -> Any:
+        return [Claim("v")]
+
+
+def test_a_backend_without_a_method_says_so() -> None:
+    with pytest.raises(NoPlanError, match="NotImplementedError: NoPrepare has no method prepare"):
+        registry_with(plugin(NoPrepare())).run("LayerNormalization", **LN, backend="idle")
+    row = registry_with(plugin(NoClaims())).explain("LayerNormalization", **LN, backend="unclaimed").rows[0]
+    assert row.found.startswith("NotImplementedError: NoClaims has no method claims")
+
+
+class NoClaims(Backend):
+    name = "unclaimed"
 
 
 class Odd(Negative):
