@@ -147,7 +147,8 @@ class Catalog:
             raise ContractError(f"several ops are called {name!r}: {', '.join(matches)}; name the domain")
         bare = [op.partition("::")[2] for op in known]
         raise ContractError(
-            f"no op {name!r}{suggestion(name, [*bare, *known])}; ops: {', '.join(sorted(known)) or 'none'}",
+            f"no op {name!r}{suggestion(name, [*bare, *known])}; ops: "
+            f"{', '.join(sorted(known)) or 'none, for no plugin that was loaded brings one'}",
             argument=name,
         )
 
@@ -168,6 +169,8 @@ class Catalog:
             hint = suggestion(str(name), list(known))
             if isinstance(name, str) and name.partition(":")[0] in known:
                 hint = f" (a device goes by device={name!r})"
+            elif isinstance(name, str) and "," in name:
+                hint = " (several names go as a list)"
             raise ContractError(
                 f"no backend {name!r}{hint}; backends: {', '.join(known) or 'none'}{broken}",
                 argument=str(name),

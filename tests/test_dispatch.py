@@ -181,7 +181,7 @@ def test_plans(webgpu: Registry, backend: str) -> None:
         ({"X": X}, "takes X, Scale"),
         ({**LN, "B": V}, "takes X, Scale"),
         ({**LN, "backend": "numpy"}, "settled"),
-        ({**LN, "epsilon": 0.5}, "another epsilon"),
+        ({**LN, "epsilon": 0.5}, r"epsilon is 0\.5; this plan was made for 1e-05"),
         ({**LN, "out": X}, "shared with X"),
         ({**LN, "out": np.empty((4, 3), np.float32)}, r"needed: float32 \[3, 4\]"),
     ):
