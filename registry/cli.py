@@ -63,7 +63,7 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-@main.command()
+@main.command(short_help="List the operators.")
 @json_option
 def ops(as_json: bool) -> None:
     """List the operators: those of plugins, and the packages of registry.lock."""
@@ -162,7 +162,7 @@ def op(name: str, frozen: bool, as_json: bool) -> None:
     console.print(table("Shader variants", ("id", "priority", "template", "when"), shown))
 
 
-@main.command()
+@main.command(short_help="Which backends run here, and what is missing.")
 @json_option
 def backends(as_json: bool) -> None:
     """Doctor: which backends can run here, on which device, and what is missing."""

@@ -17,7 +17,7 @@ from .opinfo import Op
 from .tables import make_console, table
 
 
-@click.command("lock")
+@click.command("lock", short_help="Pin a package in registry.lock.")
 @click.argument("package", required=False)
 @click.option("--trust", is_flag=True, help="Let a package of another publisher in.")
 @click.option("--check", is_flag=True, help="Only load what is locked, and change nothing.")
@@ -57,7 +57,7 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
         make_console().print(Text(f"{lock.path} pins nothing"))
 
 
-@click.command("export")
+@click.command("export", short_help="Write an operator as a published package.")
 @click.argument("op")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(

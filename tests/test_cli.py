@@ -635,6 +635,7 @@ def test_a_tensor_given_twice() -> None:
                 "--save",
                 "--json",
                 "NAME=SHAPE[:DTYPE]",
+                "X=2x8x768:f16",
             ),
         ),
         ("explain", ("--profile", "--json", "which candidate would run")),
@@ -647,6 +648,10 @@ def test_help(command: str, parts: tuple[str, ...], flag: str) -> None:
     text = invoke(*([command] if command else []), flag).stdout
     for part in parts:
         assert part in " ".join(text.split())
+
+
+def test_the_list_of_commands_is_cut_nowhere() -> None:
+    assert "..." not in invoke("--help").stdout.partition("Commands:")[2]
 
 
 def test_every_command_has_help() -> None:
