@@ -71,14 +71,14 @@ def bench_command(as_json: bool, variants: bool, plot: str | None, **options: An
     target, named = read_call(True, **options)
     with progress_bar("samples") as progress:
         found = bench(registry, target, (), named, variants, progress=progress)
-    if plot is not None:
-        from .plotting import draw
-
-        draw(found, plot)
     if as_json:
         click.echo(json.dumps(found.as_dicts(), indent=2, default=str))
     else:
         _show(found.request, found.against, BENCH_HEADER, found.table(), found.lines())
+    if plot is not None:  # last: a plot that cannot be drawn must not lose what was measured
+        from .plotting import draw
+
+        draw(found, plot)
     if not found.ok:
         sys.exit(1)
 

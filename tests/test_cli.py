@@ -747,6 +747,8 @@ def test_bench(tmp_path: Path) -> None:
     assert row["variant"] == "blocked" and row["us"] > 0 and row["device"]["name"] and row["date"]
     text = invoke("bench", *BIAS_ADD, "--backend", "numpy", "--variants").stdout
     assert "blocked" in text and "reference" in text and "GB/s" in text
+    bad = invoke("bench", *BIAS_ADD, "--backend", "numpy", "--plot", str(tmp_path / "a.txt"), code=2)
+    assert "GB/s" in bad.stdout and "--plot" in bad.stderr  # what was measured is not lost
 
 
 def test_tunables_on_the_command_line(profile: str) -> None:
