@@ -127,14 +127,13 @@ def _templates(files: Files, manifest: Manifest) -> dict[str, str]:
             needed = "a name ending in .wgsl or .wgsl.jinja"
             raise PackageError(f"{files.root}: template {name!r}; needed: {needed}")
     templates: dict[str, str] = {}
-    pending = sorted(names)
+    pending = dict.fromkeys(sorted(names))
     while pending:
-        name = pending.pop(0)
+        name = next(iter(pending))
+        del pending[name]
         templates[name] = files.text(name)
         try:
-            pending += [
-                each for each in included(name, templates[name]) if each not in (*templates, *pending)
-            ]
+            pending |= {each: None for each in included(name, templates[name]) if each not in templates}
         except TemplateError as error:
             raise PackageError(f"{files.root / name}, {error}") from error
     return templates

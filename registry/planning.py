@@ -10,6 +10,7 @@ from .call import Call, wrong
 from .catalog import Catalog
 from .decide import Policy
 from .errors import BackendError, ContractError, NoPlanError, RegistryWarning, as_backend_error, shorten
+from .language.meter import metered
 from .plan import Plan
 from .readers import Readers
 from .request import Request, bind
@@ -25,7 +26,8 @@ def bind_call(catalog: Catalog, call: Call) -> Request:
     ours = None
     if call.op.package is not None and call.op.id in catalog.plugins.manifests:
         ours = catalog.op(call.op.id)
-    request = bind(call, catalog.location, ours)
+    with metered():
+        request = bind(call, catalog.location, ours)
     places = sorted(set(request.devices.values()))
     if len(places) > 1:
         move = "move them to one with registry.to_device"

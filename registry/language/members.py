@@ -110,7 +110,7 @@ def replace(text: str, old: str, new: str, count: int | None = None) -> str:
 
 
 def _split(text: str, separator: str | None = None, limit: int = -1) -> list[str]:
-    return text.split(separator, limit)
+    return bounded(text).split(separator, limit)
 
 
 def get(owner: Mapping[str, Any], key: str, default: Any = None) -> Any:
@@ -176,13 +176,13 @@ OBJECT_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
 }
 
 TEXT_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
-    "upper": lambda text: bounded(text.upper()),
-    "lower": lambda text: bounded(text.lower()),
+    "upper": lambda text: bounded(bounded(text).upper()),
+    "lower": lambda text: bounded(bounded(text).lower()),
     "strip": lambda text: text.strip(),
     "lstrip": lambda text: text.lstrip(),
     "rstrip": lambda text: text.rstrip(),
-    "title": title,
-    "capitalize": capitalize,
+    "title": lambda text: title(bounded(text)),
+    "capitalize": lambda text: capitalize(bounded(text)),
     "startswith": lambda text, prefix: text.startswith(prefix),
     "endswith": lambda text, suffix: text.endswith(suffix),
     "split": _split,

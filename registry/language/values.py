@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final, TypeGuard
 
-from ..errors import RegistryError, shorten
+from ..errors import shorten
+from .meter import MANY, EvaluationError, spend
 
 Number = int | float
 
@@ -28,10 +29,6 @@ CONTAINER: Final = (str, list, tuple, dict, Mapping)
 MAX_SIZE: Final = 4096  # elements of a list with all that it holds, characters of a text
 _EXACT: Final = 2**53  # integers up to here are doubles as they stand
 _NUMERIC_TEXT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?Infinity", re.A)
-
-
-class EvaluationError(RegistryError):
-    """A well-formed expression has no value: an unknown name, a wrong kind of operand, a limit."""
 
 
 class Undefined:
@@ -130,6 +127,8 @@ def tag(value: Any) -> Any:
 
 def retag(value: Any) -> Any:
     """``tag`` through lists, tuples and mappings; what needs no change comes back as it is."""
+    if isinstance(value, CONTAINER) and len(value) >= MANY:
+        spend(1 if isinstance(value, str) else len(value))
     if isinstance(value, LIST):
         items = [retag(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
@@ -147,14 +146,17 @@ def bounded(value: Any) -> Any:
     Raises:
         EvaluationError: its texts and lists, with all that they hold, exceed ``MAX_SIZE``.
     """
-    count, pending = 0, [value]
+    count, elements, pending = 0, 0, [value]
     while pending:
         each = pending.pop()
         if isinstance(each, CONTAINER):
             count += len(each)
             check_size(count, "characters and list elements")
             if not isinstance(each, str):
+                elements += len(each)
                 pending.extend(each.values() if isinstance(each, OBJECT) else each)
+    if count >= MANY:
+        spend(elements + (count - elements) // MANY)
     return value
 
 

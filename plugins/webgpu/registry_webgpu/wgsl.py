@@ -12,6 +12,7 @@ from pathlib import Path
 from registry.errors import BackendError, RegistryWarning, shorten
 from registry.hookspecs import RenderedPass
 from registry.language.includes import expand
+from registry.language.meter import metered
 from registry.language.templates import TemplateError, parse_template
 from registry.language.values import EvaluationError
 from registry.manifest import Variant
@@ -36,8 +37,9 @@ def render_variant(
     Raises:
         BackendError: an expression or a template fails; names op, variant and the template's line.
     """
-    prepared = evaluate(request, variant, profile)
-    return prepared, tuple(_render(request.op, variant, item, profile) for item in prepared.passes)
+    with metered():
+        prepared = evaluate(request, variant, profile)
+        return prepared, tuple(_render(request.op, variant, item, profile) for item in prepared.passes)
 
 
 def evaluate(request: Request, variant: Variant, profile: Profile) -> PreparedVariant:
@@ -47,7 +49,8 @@ def evaluate(request: Request, variant: Variant, profile: Profile) -> PreparedVa
         BackendError: an expression fails; names op and variant.
     """
     try:
-        return evaluate_variant(request, variant, profile.namespace())
+        with metered():
+            return evaluate_variant(request, variant, profile.namespace())
     except EvaluationError as error:
         raise BackendError(str(error), op=request.op.id, backend="webgpu", variant=variant.id) from error
 
