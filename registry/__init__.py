@@ -32,10 +32,12 @@ _shared = Registry()
 backends = _shared.backends
 batch = _shared.batch
 bench = _shared.bench
+check = _shared.check
 compare = _shared.compare
 configure = _shared.configure
 empty = _shared.empty
 explain = _shared.explain
+freeze = _shared.freeze
 infer = _shared.infer
 last = _shared.last
 lint = _shared.lint
@@ -45,6 +47,7 @@ ops = _shared.ops
 packages = _shared.packages
 peak_memory = _shared.peak_memory
 prepare = _shared.prepare
+record = _shared.record
 refresh = _shared.refresh
 render = _shared.render
 run = _shared.run
@@ -74,10 +77,12 @@ __all__ = [
     "backends",
     "batch",
     "bench",
+    "check",
     "compare",
     "configure",
     "empty",
     "explain",
+    "freeze",
     "hookimpl",
     "infer",
     "last",
@@ -88,6 +93,7 @@ __all__ = [
     "packages",
     "peak_memory",
     "prepare",
+    "record",
     "refresh",
     "render",
     "run",

@@ -78,6 +78,26 @@ class Catalog:
             self._tuned = self._tuned if tuned is KEEP else tuned
             self._availabilities.clear()
 
+    def settings(self) -> dict[str, Any]:
+        """What ``configure`` has changed, as plain data; options that are objects are left out."""
+        plain = {
+            name: {option: value for option, value in values.items() if isinstance(value, str | int | float)}
+            for name, values in self._options.items()
+        }
+        found = {
+            "backends": list(self._order) if self._order else None,
+            "options": {name: values for name, values in plain.items() if values},
+            "batch_invariant": self.batch_invariant,
+            "tuned": None if self._tuned else False,
+        }
+        return {name: value for name, value in found.items() if value or (value is False and name == "tuned")}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables that settle how calls are decided."""
+        places = ("REGISTRY_CACHE_DIR", "REGISTRY_LOCK", "REGISTRY_FREEZE", "REGISTRY_SEEDS")
+        return {name: value for name, value in self._environment.items() if name not in places}
+
     def _checked(self, name: str, values: Any) -> dict[str, Any]:
         if not isinstance(values, Mapping):
             raise ContractError(f"options of {name} are {values!r}; needed: a mapping by name")

@@ -18,6 +18,7 @@ import registry
 
 from .cli_call import call_options, find_op, frozen_option, json_option, read_call
 from .cli_conformance import test_command
+from .cli_decisions import check_command, freeze_command
 from .cli_packages import export_command, lock_command, locked_ops
 from .cli_plugin import new_plugin_command
 from .cli_tune import bench_command, tune_command
@@ -318,7 +319,16 @@ def compare(as_json: bool, **options: Any) -> None:
         sys.exit(1)
 
 
-COMMANDS = (test_command, tune_command, bench_command, lock_command, export_command, new_plugin_command)
+COMMANDS = (
+    test_command,
+    tune_command,
+    bench_command,
+    freeze_command,
+    check_command,
+    lock_command,
+    export_command,
+    new_plugin_command,
+)
 for command in COMMANDS:
     main.add_command(command)
 

@@ -32,7 +32,7 @@ def find_op(reg: Registry, name: str, frozen: bool) -> Op:
 
 
 def call_options(
-    data: bool, op_required: bool = True
+    data: bool, op_required: bool = True, profile: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The options of every command that takes a call."""
     options = [
@@ -63,7 +63,7 @@ def call_options(
         frozen_option,
         json_option,
     ]
-    if not data:
+    if not data and profile:
         options.insert(
             -1,
             click.option(

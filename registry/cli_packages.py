@@ -29,11 +29,12 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
     """
     from .packaging.finding import entry_of, fetch_new, locked
     from .packaging.hub import make_reference
-    from .packaging.lock import read_lock
+    from .packaging.lock import add_entries, read_lock
 
     lock = read_lock(Catalog((), False).lock_path())
     wanted = [make_reference(package, None, None)] if package else [entry.reference for entry in lock.entries]
     rows = []
+    entries = []
     for reference in wanted:
         before = lock.find(reference)
         if check:
@@ -46,8 +47,9 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
         state = "unchanged" if entry == before else "new" if before is None else f"was {before.revision}"
         rows.append((str(reference), op.id, entry.revision, str(len(entry.digests)), state))
         lock = lock.plus(entry)
-    if rows and not check:
-        lock.write()
+        entries.append(entry)
+    if entries and not check:
+        add_entries(lock.path, entries)
     header = ("package", "op", "commit", "files", "state")
     if as_json:
         click.echo(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=2))

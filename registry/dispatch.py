@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from .benchmark import Benchmark
     from .comparison import Report
     from .decision import Decision
+    from .decisions.checking import Check
+    from .decisions.lockfile import Lock
+    from .decisions.recording import Log
     from .hookspecs import Backend, Finding, RenderedPass
     from .opinfo import Op
     from .package import Handle
@@ -42,6 +46,13 @@ class Registry:
         self._readers = Readers(self.catalog)
         self._memo = Memo(self._readers)
         self._here = threading.local()
+        self._logs: tuple[Log, ...] = ()
+        self._logs_lock = threading.Lock()
+        freeze = os.environ.get("REGISTRY_FREEZE")
+        if freeze:
+            from .decisions.recording import record_until_exit
+
+            self._logs = (record_until_exit(self, Path(freeze)),)
 
     # What there is
 
@@ -148,7 +159,10 @@ class Registry:
 
     def prepare(self, op: str | Op, /, *tensors: Any, **named: Any) -> Plan:
         """A plan for calls like this one, to be called again and again. Arguments and errors as ``run``."""
-        return self._plan(parse_call(self.op(op), tensors, named))[0]
+        plan = self._plan(parse_call(self.op(op), tensors, named))[0]
+        for log in self._logs:
+            log.note(plan)
+        return plan
 
     def explain(self, op: str | Op, /, *tensors: Any, **named: Any) -> Decision:
         """Every candidate for this call with its verdict; nothing runs.
@@ -255,6 +269,56 @@ class Registry:
 
         return tune(self, self.op(op), tensors, named)
 
+    # A lock of decisions
+
+    @contextmanager
+    def record(self) -> Iterator[Log]:
+        """Within it, the decision of every plan that is made or run is kept: of any thread, each request
+        once.
+
+        What it gives goes to ``freeze``. One may be inside another. While none is open, a run asks nothing
+        but whether there is one.
+        """
+        from .decisions.recording import Log
+
+        log = Log(self)
+        with self._logs_lock:
+            self._logs = (*self._logs, log)
+        try:
+            yield log
+        finally:
+            with self._logs_lock:
+                self._logs = tuple(each for each in self._logs if each is not log)
+
+    def freeze(self, path: str | Path, log: Log, *, sources: bool = True) -> Lock:
+        """Adds recorded decisions to a lock of decisions, in place of those of equal requests.
+
+        Args:
+            path: the file, ``decisions.lock`` by custom; made where there is none.
+            log: what ``record`` gave.
+            sources: keeps the rendered sources in a folder beside the file, for ``check`` to compare.
+
+        Raises:
+            ContractError: the file is no lock, or cannot be written.
+        """
+        from .decisions.lockfile import add
+
+        return add(Path(path), log.decisions, log.conditions, sources=sources)
+
+    def check(self, path: str | Path = "decisions.lock") -> Check:
+        """Decides every request of a lock anew, on this machine and without data; nothing runs.
+
+        What is chosen is prepared as for a run, so that a shader that does not compile here is not chosen.
+        The result's ``ok`` tells whether each comes out as it did, by the same source; printed, it says why
+        not.
+
+        Raises:
+            ContractError: there is no such file, or it is no lock.
+        """
+        from .decisions.checking import check
+
+        return check(self, Path(path))
+
     # Devices
 
     def to_device(self, array: Any, device: str) -> Any:
@@ -352,3 +416,6 @@ class Registry:
 
     def _remember(self, plan: Plan) -> None:
         self._here.plan = plan
+        if self._logs:
+            for log in self._logs:
+                log.note(plan)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from . import arrays
 from .call import Call, wrong
@@ -15,6 +17,10 @@ from .plan import Plan
 from .readers import Readers
 from .request import Request, bind
 from .selection import choose, place_of
+
+if TYPE_CHECKING:
+    from .decision import Decision
+    from .hookspecs import Executable
 
 
 def bind_call(catalog: Catalog, call: Call) -> Request:
@@ -50,10 +56,40 @@ def make_plan(
     request = bind_call(catalog, call)
     types = {role: arrays.describe(value, role, catalog.location) for role, value in call.tensors.items()}
     _need_data(types, call)
+    decision, executable, cause = settle(catalog, call, request)
+    pairs = {role: (kind.shape, kind.dtype) for role, kind in types.items()}
+    out = {role: (request.outputs[role].shape, request.outputs[role].dtype) for role in call.out}
+    row = decision.require()
+    plan = Plan(
+        request=decision.request_of(row),
+        decision=decision,
+        call=replace(call, tensors=pairs, out=out),
+        types=types,
+        target=catalog.backend(row.backend),
+        executable=executable,
+        single=call.single,
+        catalog=catalog,
+        readers=readers,
+        finished=finished,
+    )
+    return plan, cause is None or not cause.lost
+
+
+def settle(
+    catalog: Catalog, call: Call, request: Request, *, exhaustive: bool = False
+) -> tuple[Decision, Executable | None, BackendError | None]:
+    """Decides, and prepares what is chosen; where that fails, decides again without it.
+
+    Returns:
+        The decision, what is ready to run (None where there is nothing to compute), and the last failure.
+
+    Raises:
+        NoPlanError, BackendError: as ``make_plan``.
+    """
     failures: dict[tuple[str, str | None], str] = {}
     cause: BackendError | None = None
     while True:
-        decision = choose(catalog, call, request, Policy(failures=failures))
+        decision = choose(catalog, call, request, Policy(failures=failures, exhaustive=exhaustive))
         if decision.chosen is None and cause is not None:
             if call.variant is not None:
                 raise cause
@@ -72,20 +108,9 @@ def make_plan(
             key = (row.backend, None if cause.lost else row.variant)
             failures[key] = shorten(" ".join(cause.message.split()), 200)
             if call.variant is None:
-                warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=4)
+                warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=5)
             continue
-        plan = Plan(
-            request=decision.request_of(row),
-            decision=decision,
-            types=types,
-            target=backend,
-            executable=executable,
-            single=call.single,
-            catalog=catalog,
-            readers=readers,
-            finished=finished,
-        )
-        return plan, cause is None or not cause.lost
+        return decision, executable, cause
 
 
 def _need_data(types: Mapping[str, arrays.ArrayType], call: Call) -> None:

@@ -110,7 +110,7 @@ def replace(text: str, old: str, new: str, count: int | None = None) -> str:
 
 
 def _split(text: str, separator: str | None = None, limit: int = -1) -> list[str]:
-    return bounded(text).split(separator, limit)
+    return str(bounded(text)).split(separator, limit)
 
 
 def get(owner: Mapping[str, Any], key: str, default: Any = None) -> Any:

@@ -1,9 +1,9 @@
-"""How much work a stranger's expressions may make: counted in steps, so that the same text always comes to the
-same end, on a slow machine too.
+"""How much work a stranger's expressions may make: counted in steps, so that the same text always comes to
+the same end, on a slow machine too.
 
-A step is an operator, a name or a constant of an expression, or an element of a list or an object that is walked
-over. Expressions are bounded each by itself, but a manifest has many of them, and loops repeat them: ``metered``
-goes around what they are evaluated for.
+A step is an operator, a name or a constant of an expression, or an element of a list or an object that is
+walked over. Expressions are bounded each by itself, but a manifest has many of them, and loops repeat them:
+``metered`` goes around what they are evaluated for.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from decimal import Decimal
 from typing import Any, Final, TypeGuard
 
 from ..errors import shorten
-from .meter import MANY, EvaluationError, spend
+from .meter import MANY, spend
+from .meter import EvaluationError as EvaluationError
 
 Number = int | float
 

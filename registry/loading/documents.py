@@ -44,8 +44,8 @@ _FLOAT = re.compile(
 
 
 def read_document(text: str, form: Format) -> Any:
-    """The document as dicts, lists and scalars, without ``$comment`` keys; numbers are finite doubles, texts can
-    be encoded.
+    """The document as dicts, lists and scalars, without ``$comment`` keys; numbers are finite doubles, and
+    texts can be encoded.
 
     Raises:
         ManifestError: malformed, a key twice, a forbidden key, too large, too wide or too deep; has the

@@ -1,7 +1,9 @@
-"""What a stranger may send: small recipes for manifests, expressions, templates and packages that cost too much.
+"""What a stranger may send: small recipes for manifests, expressions, templates and packages that cost much.
 
 Each recipe is a function without arguments, so that a text of megabytes exists only while it is tried.
 """
+
+# ruff: noqa: E501  (a recipe reads best in one line)
 
 from __future__ import annotations
 

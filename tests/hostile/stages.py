@@ -1,4 +1,4 @@
-"""Every stage of an op from strange hands, one after another: what is wrong must come as one of our errors."""
+"""Every stage of an op from strange hands, one after another: a fault must come as one of our errors."""
 
 from __future__ import annotations
 
