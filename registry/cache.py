@@ -49,10 +49,10 @@ def write_whole(file: Path, data: bytes, mode: int = 0o600) -> None:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Within it, no other process is in one for the same folder: what is read there may be written back.
+    """Within it, no other process is in one for the same folder: what was read there may be written back.
 
-    """Within it, no other process is in one for the same folder: what was read may be written back.
-    there the last one that writes wins.
+    By the folder's own lock, which ends with the process, too. Systems that have none (Windows) go on
+    without: there the last one that writes wins.
 
     Raises:
         OSError: the folder cannot be made or opened.

@@ -4,7 +4,7 @@ our own errors: ``python scripts/fuzz.py SECONDS [--target NAME] [--seed N] [--o
 Inputs are changed by Atheris, guided by coverage, from the corpus in ``tests/hostile/corpus`` and the
 manifests of this library. Another exception, more than a second of processor time or more than 512 MB for one
 input is a finding: the input is kept as a file in the folder, and the script leaves with 1. ``--replay
-FILE...`` tries files again; their folder's name is their target. Needs ``pip install 'kernel-registry[fuzz]'``.
+FILE...`` tries files again; their folder's name is their target. Needs ``kernel-registry[fuzz]``.
 """
 
 from __future__ import annotations
