@@ -76,9 +76,11 @@ def make_plan(
 
 
 def settle(
-    catalog: Catalog, call: Call, request: Request, *, exhaustive: bool = False
+    catalog: Catalog, call: Call, request: Request, *, explained: bool = False
 ) -> tuple[Decision, Executable | None, BackendError | None]:
-    """Decides, and prepares what is chosen; where that fails, decides again without it.
+    """Decides, and prepares what is chosen; where that fails, decides again without it, and warns.
+
+    ``explained`` decides on every candidate, and leaves what failed to the rows of the decision.
 
     Returns:
         The decision, what is ready to run (None where there is nothing to compute), and the last failure.
@@ -89,7 +91,7 @@ def settle(
     failures: dict[tuple[str, str | None], str] = {}
     cause: BackendError | None = None
     while True:
-        decision = choose(catalog, call, request, Policy(failures=failures, exhaustive=exhaustive))
+        decision = choose(catalog, call, request, Policy(failures=failures, exhaustive=explained))
         if decision.chosen is None and cause is not None:
             if call.variant is not None:
                 raise cause
@@ -107,7 +109,7 @@ def settle(
             cause = as_backend_error(error, op=call.op.id, backend=row.backend, variant=row.variant)
             key = (row.backend, None if cause.lost else row.variant)
             failures[key] = shorten(" ".join(cause.message.split()), 200)
-            if call.variant is None:
+            if call.variant is None and not explained:
                 warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=5)
             continue
         return decision, executable, cause

@@ -31,8 +31,9 @@ class Difference:
     """A request that comes out otherwise.
 
     ``what`` is ``choice``: another candidate; ``source``: the same one, by another text or grid; ``error``:
-    it cannot be decided, for the reason in ``message``. ``rows`` say how the old choice stands now, and the
-    new one; ``diffs`` are unified diffs of sources, where the old text was kept.
+    it cannot be decided, for the reason in ``message``. ``rows`` say how the old choice stands now (``was``),
+    why the new one was rejected when the lock was written (``then``), and the new one (``now``); ``diffs``
+    are unified diffs of sources, where the old text was kept.
     """
 
     request: str
@@ -123,7 +124,7 @@ def _differences(
     try:
         judge = _judge(registry, asked.settings, judges)
         call, request = _bind(judge, asked, lock.path)
-        decision, _, _ = settle(judge.catalog, call, request, exhaustive=True)
+        decision, _, _ = settle(judge.catalog, call, request, explained=True)
         now = chosen_of(judge.catalog, call, decision)
     except NoPlanError as error:
         rows = [_row_of("was", was, error.decision)] if error.decision else []
@@ -132,7 +133,7 @@ def _differences(
         yield Difference(str(asked), "error", was, message=f"it cannot be decided: {error}")
     else:
         if now.candidate != was.candidate:
-            rows = [_row_of("was", was, decision), _row_of("now", now, decision)]
+            rows = [_row_of("was", was, decision), *_then(was, now), _row_of("now", now, decision)]
             yield Difference(str(asked), "choice", was, now, tuple(rows))
         elif now != was:
             message = f"{was.backend} {was.variant} as before, by another source: {_what_differs(was, now)}"
@@ -196,6 +197,14 @@ def _row_of(which: str, chosen: Chosen, decision: Decision) -> tuple[str, ...]:
     if which == "was" and verdict == "chosen":  # with other tunables
         verdict, because = "not chosen", f"measured: {settings or 'defaults'}"
     return (which, chosen.backend, variant, verdict, because, row.found, row.needed)
+
+
+def _then(was: Chosen, now: Chosen) -> Iterator[tuple[str, ...]]:
+    """Why what is chosen now was rejected when the lock was written."""
+    reason = was.rejection(now.backend, now.variant)
+    if reason is not None:
+        found = (reason.because, reason.found, reason.needed)
+        yield ("then", now.backend, now.variant, "rejected", *found)
 
 
 def _find(chosen: Chosen, decision: Decision) -> Row | None:

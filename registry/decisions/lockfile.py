@@ -16,7 +16,7 @@ from typing import Any
 
 from ..cache import exclusive, write_whole
 from ..errors import ContractError
-from .records import Asked, Chosen, Decided, Source, as_plain
+from .records import Asked, Chosen, Decided, Rejected, Source, as_plain
 
 NAME = "decisions.lock"
 FORMAT = 1
@@ -151,6 +151,7 @@ def _decided(item: Mapping[str, Any]) -> Decided:
     if isinstance(asked.get("backend"), list):
         asked["backend"] = tuple(asked["backend"])
     chosen["passes"] = tuple(Source(**each) for each in chosen.get("passes", ()))
+    chosen["rejected"] = tuple(Rejected(**each) for each in chosen.get("rejected", ()))
     made = Decided(Asked(**asked), Chosen(**chosen), str(item["on"]))
     texts = [made.asked.op, *made.asked.outputs, *made.asked.tensors.values(), *made.asked.out.values()]
     texts += [part for each in made.chosen.passes for part in (each.id, each.sha256, each.language)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -34,14 +35,32 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Rejected:
+    """Variants of a backend that were rejected for one reason; ``*`` stands for all of them."""
+
+    backend: str
+    variants: tuple[str, ...]
+    because: str
+    found: str = ""
+    needed: str = ""
+
+
+@dataclass(frozen=True)
 class Chosen:
-    """A backend's variant with the tunables that were measured for it, why, and its passes."""
+    """A backend's variant with the tunables that were measured for it, why, its passes, and what was rejected
+    before it."""
 
     backend: str
     variant: str
     tunables: Mapping[str, Any] = field(default_factory=dict)
     because: str = field(default="", compare=False)
     passes: tuple[Source, ...] = ()
+    rejected: tuple[Rejected, ...] = field(default=(), compare=False)
+
+    def rejection(self, backend: str, variant: str) -> Rejected | None:
+        """Why a candidate was rejected, if it was."""
+        mine = (each for each in self.rejected if each.backend == backend)
+        return next((each for each in mine if {variant, "*"} & {*each.variants}), None)
 
     @property
     def candidate(self) -> tuple[str, str, Mapping[str, Any]]:
@@ -155,7 +174,18 @@ def chosen_of(catalog: Catalog, call: Call, decision: Decision) -> Chosen:
         )
         for item in passes
     )
-    return Chosen(row.backend, row.variant, tunables, row.because, sources)
+    return Chosen(row.backend, row.variant, tunables, row.because, sources, _rejected(decision))
+
+
+def _rejected(decision: Decision) -> tuple[Rejected, ...]:
+    reasons: dict[tuple[str, ...], list[str]] = {}
+    for row in decision.rejected:
+        reasons.setdefault((row.backend, row.because, row.found, row.needed), []).append(row.variant)
+    every = Counter(row.backend for row in decision.rows)
+    return tuple(
+        Rejected(backend, ("*",) if len(variants) == every[backend] else tuple(variants), *reason)
+        for (backend, *reason), variants in reasons.items()
+    )
 
 
 def tensor_text(shape: tuple[int, ...], dtype: str, device: str | None) -> str:
