@@ -4,21 +4,23 @@ our own errors: ``python scripts/fuzz.py SECONDS [--target NAME] [--seed N] [--o
 Inputs are changed by Atheris, guided by coverage, from the corpus in ``tests/hostile/corpus`` and the
 manifests of this library. Another exception, more than a second of processor time or more than 512 MB for one
 input is a finding: the input is kept as a file in the folder, and the script leaves with 1. ``--replay
-FILE...`` tries files again; their folder's name is their target. Needs ``kernel-registry[fuzz]``.
+FILE...`` tries files again; their folder's name is their target. ``--recipes`` tries those of
+``tests/hostile/bombs.py``, each in a process with bounded memory. Needs ``kernel-registry[fuzz]``.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 CORPUS = ROOT / "tests" / "hostile" / "corpus"
@@ -34,32 +36,32 @@ WORDS = (
 )  # fmt: skip
 
 
-def targets(folder: Path) -> Mapping[str, Callable[[bytes], object]]:
+def targets(folder: Path) -> Mapping[str, Callable[[bytes], list[Any]]]:
     """What can be fed, by name; files are written into a folder."""
     sys.path.insert(0, str(ROOT / "tests"))
     from hostile import stages
 
     registry = stages.make_registry()
 
-    def manifest(suffix: str) -> Callable[[bytes], object]:
+    def manifest(suffix: str) -> Callable[[bytes], list[Any]]:
         file = folder / f"manifest{suffix}"
 
-        def feed(data: bytes) -> None:
+        def take(data: bytes) -> list[Any]:
             file.write_bytes(data)
-            stages.walk_manifest(registry, file)
+            return stages.walk_manifest(registry, file)
 
-        return feed
+        return take
 
-    def package(data: bytes) -> None:
+    def package(data: bytes) -> list[Any]:
         here = folder / "package"
         shutil.rmtree(here, ignore_errors=True)
         here.mkdir()
         names = ("manifest.json", "twice.wgsl.jinja", "metadata.json")
         for name, part in zip(names, data.split(SEPARATOR, 2), strict=False):
             (here / name).write_bytes(part)
-        stages.walk_package(registry, here)
+        return stages.walk_package(registry, here)
 
-    def text(walk: Callable[[str], object]) -> Callable[[bytes], object]:
+    def text(walk: Callable[[str], list[Any]]) -> Callable[[bytes], list[Any]]:
         return lambda data: walk(data.decode("utf-8", "replace"))
 
     return {
@@ -71,17 +73,20 @@ def targets(folder: Path) -> Mapping[str, Callable[[bytes], object]]:
     }
 
 
-def feed(target: Callable[[bytes], object], data: bytes) -> None:
+def feed(target: Callable[[bytes], list[Any]], data: bytes) -> None:
     """Feeds one input.
 
     Raises:
-        RuntimeError: it took too long; any exception that is not ours passes through.
+        RuntimeError: a step took too long; any exception that is not ours passes through.
     """
-    start = time.process_time()
-    target(data)
-    seconds = time.process_time() - start
+    hold(target(data))
+
+
+def hold(outcomes: list[Any]) -> None:
+    """Raises RuntimeError when a step took too long."""
+    seconds = max(outcome.seconds for outcome in outcomes)
     if seconds > MAX_SECONDS:
-        raise RuntimeError(f"it takes {seconds:.1f} s; needed: at most {MAX_SECONDS:g} s")
+        raise RuntimeError(f"a step takes {seconds:.1f} s; needed: at most {MAX_SECONDS:g} s")
 
 
 def seeds(name: str, folder: Path) -> None:
@@ -132,6 +137,42 @@ def replay(files: list[Path]) -> int:
     return failed
 
 
+def recipes() -> int:
+    """Tries every recipe of ``tests/hostile/bombs.py``, each in its own process; tells how many are findings."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from hostile import bombs, stages
+
+    registry = stages.make_registry()
+    stages.walk(registry, lambda: registry.op("BiasAdd"))  # what is loaded late is loaded now
+    stages.walk_template("{{ 1 }}")
+    failed = count = 0
+    for kind, name, take in bombs.walks(registry, Path(tempfile.mkdtemp())):
+        count += 1
+        child = os.fork()
+        if child == 0:
+            os._exit(_limited(f"{kind}, {name}", take))
+        failed += os.waitpid(child, 0)[1] != 0
+    print(f"{count} recipes, {failed} findings")
+    return failed
+
+
+def _limited(name: str, take: Callable[[], list[Any]]) -> int:
+    """Takes the steps of a recipe within limits; 1 where it is a finding."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + 2 * MAX_BYTES,) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+    try:
+        hold(take())
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+        if grown > MAX_BYTES:
+            raise RuntimeError(f"it takes {grown >> 20} MB")
+    except BaseException as error:
+        print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+        return 1
+    return 0
+
+
 def fuzz(name: str, seconds: int, seed: int, out: Path) -> bool:
     """Feeds one target in a process of its own; prints what it did, and tells whether all went well."""
     (out / name).mkdir(parents=True, exist_ok=True)
@@ -169,8 +210,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("fuzz-findings"))
     parser.add_argument("--replay", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--recipes", action="store_true", help="try every recipe of tests/hostile/bombs.py")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.recipes:
+        return 1 if recipes() else 0
     if options.replay:
         return 1 if replay(options.replay) else 0
     if options.child:

@@ -166,7 +166,7 @@ def test_a_choice_that_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
     found = {
         "variant": ("gone", "it is claimed", "no such variant"),
         "backend": ("gone", "it is claimed", "no such variant"),
-        "preparing": ("rejected", "prepares on this device", "it could not be prepared"),
+        "preparing": ("rejected", "it could not be prepared", "RuntimeError: it does not compile"),
         "hardware": ("rejected", "adapter is hardware", "first device (software)"),
     }[gone]
     assert difference.rows[0][3:6] == found

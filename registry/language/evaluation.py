@@ -250,7 +250,11 @@ def _call(node: nodes.Call) -> Run:
             raise _failure(node, f"{describe(function)} is no function")
         positional, named = arguments(scope)
         result = _apply(node, function, *positional, **named)
-        if isinstance(result, str | Namespace):
+        if isinstance(result, str):
+            if len(result) >= MANY:
+                spend(len(result) // MANY)
+            return result
+        if isinstance(result, Namespace):
             return result
         return None if result is UNDEFINED else retag(bounded(result))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from .meter import MANY, spend
 from .values import (
     LIST,
     NUMBER,
@@ -89,7 +90,10 @@ def part(owner: Any, start: Any, stop: Any, step: Any) -> Any:
             raise EvaluationError(f"a slice bound must be an Integer, found {describe(bound)}")
     if step == 0:
         raise EvaluationError("a slice step must not be 0")
-    return owner[start:stop:step]
+    found = owner[start:stop:step]
+    if len(found) >= MANY:
+        spend(len(found))
+    return found
 
 
 def title(text: str) -> str:

@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from registry import Registry
+
+from . import stages
+from .stages import Outcome
 
 MANY = 1_000_000
 
@@ -681,3 +686,26 @@ def write_package(folder: Path, spoil: Callable[[Path], None] = lambda folder: N
     (folder / "twice.wgsl.jinja").write_text(TEMPLATE)
     spoil(folder)
     return folder
+
+
+def walks(reg: Registry, folder: Path) -> Iterator[tuple[str, str, Callable[[], list[Outcome]]]]:
+    """Every recipe by kind and name, and what makes it and takes all steps with it; files go into a folder."""
+
+    def manifest_of(recipe: Callable[[], str], suffix: str) -> Callable[[], list[Outcome]]:
+        def take() -> list[Outcome]:
+            file = folder / f"manifest{suffix}"
+            file.write_bytes(recipe().encode("utf-8", "surrogatepass"))
+            return stages.walk_manifest(reg, file)
+
+        return take
+
+    def package_of(name: str, spoil: Callable[[Path], None]) -> Callable[[], list[Outcome]]:
+        return lambda: stages.walk_package(reg, write_package(folder / name.replace(" ", "-"), spoil))
+
+    yield from (("json", name, manifest_of(recipe, ".json")) for name, recipe in JSON.items())
+    yield from (("yaml", name, manifest_of(recipe, ".yaml")) for name, recipe in YAML.items())
+    for name, recipe in EXPRESSIONS.items():
+        yield "expression", name, lambda recipe=recipe: stages.walk_expression(recipe())
+    for name, recipe in TEMPLATES.items():
+        yield "template", name, lambda recipe=recipe: stages.walk_template(recipe())
+    yield from (("package", name, package_of(name, spoil)) for name, spoil in PACKAGES.items())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import registry_manifests
@@ -67,8 +69,17 @@ def steps(reg: Registry, op: Op) -> Iterator[Callable[[], Any]]:
         yield lambda named=named: reg.peak_memory(op, **named, backend="webgpu", profile=PROFILE)
 
 
-def ours(step: Callable[[], Any]) -> str:
-    """What a step came to: empty, or what our error said. Any other exception passes through."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a step came to: empty, or what our error said; and the processor time that it took."""
+
+    text: str
+    seconds: float
+
+
+def ours(step: Callable[[], Any]) -> Outcome:
+    """Takes a step; any exception that is not ours passes through."""
+    begin, text = process_time(), ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RegistryWarning)
@@ -76,28 +87,27 @@ def ours(step: Callable[[], Any]) -> str:
     except RegistryError as error:
         text = f"{type(error).__name__}: {error}"
         text.encode()  # an error that cannot be printed is none
-        return text
-    return ""
+    return Outcome(text, process_time() - begin)
 
 
-def walk(reg: Registry, load: Callable[[], Op]) -> list[str]:
-    """Loads an op and takes every step with it; what each came to."""
+def walk(reg: Registry, load: Callable[[], Op]) -> list[Outcome]:
+    """Loads an op and takes every step with it."""
     made: list[Op] = []
     outcomes = [ours(lambda: made.append(load()))]
     return outcomes + [ours(step) for op in made for step in steps(reg, op)]
 
 
-def walk_manifest(reg: Registry, file: Path) -> list[str]:
+def walk_manifest(reg: Registry, file: Path) -> list[Outcome]:
     """A manifest as a plugin brings it."""
     return walk(reg, lambda: load_manifest(file))
 
 
-def walk_package(reg: Registry, folder: Path) -> list[str]:
+def walk_package(reg: Registry, folder: Path) -> list[Outcome]:
     """A package as a user loads it."""
     return walk(reg, lambda: reg.load(folder).op)
 
 
-def walk_expression(text: str) -> list[str]:
+def walk_expression(text: str) -> list[Outcome]:
     """An expression, its value, and the explanation of why it is not true."""
 
     def explain() -> None:
@@ -107,7 +117,7 @@ def walk_expression(text: str) -> list[str]:
     return [ours(lambda: evaluate(text, SCOPE)), ours(explain)]
 
 
-def walk_template(text: str) -> list[str]:
+def walk_template(text: str) -> list[Outcome]:
     """A template of ours and of a package, which may print what is undefined."""
     return [
         ours(lambda: parse_template(text).render(SCOPE)),
