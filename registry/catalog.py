@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import BackendError, ContractError, ManifestError, suggestion
+from .errors import BackendError, ContractError, ManifestError, RegistryError, suggestion
 from .loaded import Loaded
 
 if TYPE_CHECKING:
@@ -107,7 +107,14 @@ class Catalog:
                 hint = suggestion(str(option), known)
                 every = ", ".join(known) or "none"
                 raise ContractError(f"{name} has no option {option!r}{hint}; options: {every}")
-        self.backend(name).check_options(values)
+        try:
+            self.backend(name).check_options(values)
+        except RegistryError:
+            raise
+        except Exception as error:  # a stranger's
+            raise ContractError(
+                f"options of {name} cannot be checked: {type(error).__name__}: {error}"
+            ) from error
         return dict(values)
 
     # Plugins and ops
@@ -221,9 +228,7 @@ class Catalog:
         """Whether a backend can run here; probed once."""
         with self._lock:
             if (name, device) not in self._availabilities:
-                backend, options = self.backend(name), self.options(name, device)
-                backend.check_options(options)
-                self._availabilities[name, device] = _probe(backend, options)
+                self._availabilities[name, device] = _probe(self.backend(name), self.options(name, device))
             return self._availabilities[name, device]
 
     def lock_path(self) -> Path:
@@ -303,9 +308,12 @@ def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
     from .hookspecs import Availability
 
     try:
+        backend.check_options(options)
         here = backend.probe(options)
         if not isinstance(here, Availability):
             raise TypeError(f"probe gave {here!r}; needed: an Availability")
         return here
+    except ContractError:  # an option that the user has set
+        raise
     except (Exception, SystemExit) as error:  # a stranger's probe must not stop the others
         return Availability(False, "probe works", f"{type(error).__name__}: {error}", "a working plugin")

@@ -138,7 +138,7 @@ def replay(files: list[Path]) -> int:
 
 
 def recipes() -> int:
-    """Tries every recipe of ``tests/hostile/bombs.py``, each in its own process; tells how many are findings."""
+    """Tries every recipe, each in a process of its own with bounded memory; tells how many are findings."""
     sys.path.insert(0, str(ROOT / "tests"))
     from hostile import bombs, stages
 

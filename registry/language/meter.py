@@ -15,7 +15,7 @@ from typing import Final
 
 from ..errors import RegistryError
 
-MAX_WORK: Final = 2_000_000
+MAX_WORK: Final = 1_000_000
 """Steps of one purpose; a microsecond each at most, and rarely that."""
 
 MANY: Final = 64
