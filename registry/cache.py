@@ -55,9 +55,8 @@ def exclusive(folder: Path) -> Iterator[None]:
     without: there the last one that writes wins.
 
     Raises:
-        OSError: the folder cannot be made or opened.
+        OSError: the folder cannot be opened.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
     except ImportError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,10 +52,15 @@ def freeze_command(as_json: bool, file: Path, no_sources: bool, **options: Any) 
 def _command(options: dict[str, Any]) -> list[str] | None:
     """The program to run, where the arguments name one and no op."""
     words = [options["op"], *options["tensors"]]
-    if words[0].endswith(".py"):
-        return [sys.executable, *words]
-    is_op = any("=" in word for word in words[1:]) or len(words) == 1
-    return None if is_op else words
+    script = words[0].endswith(".py")
+    if registry._shared.catalog.has(words[0]) or not (script or shutil.which(words[0])):
+        return None
+    others = [name for name, value in options.items() if value and name not in ("op", "tensors")]
+    if others:
+        raise ContractError(
+            f"--{others[0]} goes with an op; {words[0]} is a program, which settles its own calls"
+        )
+    return [sys.executable, *words] if script else words
 
 
 def _run(command: list[str], file: Path, sources: bool) -> tuple[tuple[Decided, ...], Lock]:

@@ -14,6 +14,7 @@ from .opinfo import Op, Origin, Package
 from .packaging.files import Files
 from .packaging.metadata import NAME as METADATA
 from .packaging.metadata import TEMPLATE_SUFFIXES, check_metadata, parse_metadata
+from .text import odd_character
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
@@ -132,6 +133,9 @@ def _templates(files: Files, manifest: Manifest) -> dict[str, str]:
         name = next(iter(pending))
         del pending[name]
         templates[name] = files.text(name)
+        odd = odd_character(templates[name])
+        if odd is not None:
+            raise PackageError(f"{files.root / name}: holds the character {odd}; needed: text without it")
         try:
             pending |= {each: None for each in included(name, templates[name]) if each not in templates}
         except TemplateError as error:

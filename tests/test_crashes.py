@@ -1,7 +1,7 @@
 """Files that outlive a process: whatever kills it while it writes, the old one or the new one is there.
 
-The writer is killed by SIGKILL at every point of writing, one after another: half through the text, before and
-after each call that changes a name or a mode. All of it happens in processes that are forked from a small one.
+The writer is killed by SIGKILL at every point of writing, one after another: half through the text, before
+and after each call that changes a name or a mode. All of it happens in processes forked from a small one.
 """
 
 from __future__ import annotations

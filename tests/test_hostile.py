@@ -46,9 +46,26 @@ LONG = {
     "text of lists", "wide expressions",
 }  # fmt: skip
 OTHERS: tuple[Any, ...] = (
-    None, True, -1, 1.5, 10**400, 2**63, "", "x", "{x}", "1/0", "\ud800", "a\0b", "x" * 5000, [], [None], [[]],
-    {}, {"a": 1}, {"__class__": "x"},
-)  # fmt: skip
+    None,
+    True,
+    -1,
+    1.5,
+    10**400,
+    2**63,
+    "",
+    "x",
+    "{x}",
+    "1/0",
+    "\ud800",
+    "a\0b",
+    "x" * 5000,
+    [],
+    [None],
+    [[]],
+    {},
+    {"a": 1},
+    {"__class__": "x"},
+)
 
 
 @pytest.mark.parametrize("kind", ["json", "yaml", "expression", "template", "package"])
@@ -167,29 +184,39 @@ def test_bytes_that_are_no_text(tmp_path: Path, data: bytes, suffix: str) -> Non
 
 
 REFUSED = {
-    "many inputs": (manifest(inputs=[{"role": f"X{i}"} for i in range(2000)]), "2000 entries; needed: at most 1024"),
+    "many inputs": (
+        manifest(inputs=[{"role": f"X{i}"} for i in range(2000)]),
+        "2000 entries; needed: at most 1024",
+    ),
     "many cells": (
-        manifest(variants=[{"axes": {"a": [*range(33)], "b": [*range(33)]}, "variants": [variant(id="v{a}_{b}")]}]),
+        manifest(
+            variants=[{"axes": {"a": [*range(33)], "b": [*range(33)]}, "variants": [variant(id="v{a}_{b}")]}]
+        ),
         "33 times 33 combinations; needed: at most 1024",
     ),
     "a list that is spliced": (
         manifest(variants=[{"cases": [{"t": [1] * 40}], "variants": [{"id": "a", "passes": ["{t}"] * 40}]}]),
         "more than 1024 entries after expansion",
     ),
-    "expressions": (manifest(derive={f"d{i}": f"{i}{' ' * 900}" for i in range(40)}), "32768 characters of different"),
+    "expressions": (
+        manifest(derive={f"d{i}": f"{i}{' ' * 900}" for i in range(40)}),
+        "32768 characters of different",
+    ),
     "loops": (
         manifest(variants=[variant(passes=[one_pass(loops=[{"id": "a", "index": "i", "count": 1}] * 9)])]),
         "9 loops around a pass; needed: at most 8",
     ),
     "a large integer": (manifest(sinceVersion=10**400), "an integer of 1329 bits; needed: a finite double"),
-    "half of a pair": (manifest(description="\ud800"), r"\$.description: a text is no Unicode"),
+    "half of a pair": (manifest(description="\ud800"), r"\$.description: a text holds the character U\+D800"),
+    "a title for the terminal": (manifest(description="\x1b]0;x\x07"), r"holds the character U\+001B"),
+    "another order": (manifest(derive={"a": "1 \u202e"}), r"\$.derive.a: a text holds the character U\+202E"),
     "a long key": (manifest(**{"k" * 300: 1}), "a key has 300 characters; needed: at most 256"),
     "a key like an error": (manifest(**{"a` - at `$.variants[9]": 1}), "unknown"),
     "a value twice": (
         manifest(attributeNames=["a"], attributeConstraints={"a": {"values": [1, 2, 1.0]}}),
         "1 again; needed: each value once",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
@@ -249,8 +276,7 @@ def test_files_are_bounded_together(shared: Registry, tmp_path: Path) -> None:
         lambda to: (to / "manifest.json").write_text(json.dumps(manifest(variants=variants))) and None,
     )
     for i in range(9):
-        with (folder / f"t{i}.wgsl").open("wb") as stream:
-            stream.truncate(4 * 2**20)
+        (folder / f"t{i}.wgsl").write_bytes(b" " * (4 * 2**20))
     with pytest.raises(PackageError, match=f"over {MAX_BYTES} bytes together"):
         shared.load(folder)
 
@@ -260,7 +286,7 @@ def test_files_are_bounded_together(shared: Registry, tmp_path: Path) -> None:
     [
         ({"args": {"backend": "numpy"}}, "no scalar argument backend"),
         ({"args": {"out": 1, "inputs": 2}}, "no scalar argument inputs"),
-        ({"name": "\ud800"}, "surrogates"),
+        ({"name": "\x1b[2J"}, "the character U+001B"),
         ({"inputs": {"X": {"dtype": "float32", "shape": [2**25], "data": {}}}}, "elements together"),
         ({"inputs": {"X": {"dtype": "float32", "shape": ["x", 9], "data": {}}}}, "a tensor float32"),
     ],
@@ -280,12 +306,19 @@ def test_more_cases_than_a_package_may_have(shared: Registry, tmp_path: Path) ->
     assert "5000 cases; this version runs 4096" in run_cases(shared, op)
 
 
+def test_templates_send_nothing_to_a_terminal(shared: Registry, tmp_path: Path) -> None:
+    folder = write_package(tmp_path)
+    (folder / "twice.wgsl.jinja").write_text(bombs.TEMPLATE + "// \x1b[2J\n")
+    with pytest.raises(PackageError, match=r"twice.wgsl.jinja: holds the character U\+001B"):
+        shared.load(folder)
+
+
 WRONG_SHADERS = {
     "no shader": "nonsense",
     "no entry point": "fn other() {}",
     "another binding": bombs.TEMPLATE.replace("Y[i]", "Z[i]"),
     "a workgroup that is too large": bombs.TEMPLATE.replace("@workgroup_size(64)", "@workgroup_size(9999)"),
-    "a zero": bombs.TEMPLATE + "// \0",
+    "a letter that WGSL lacks": bombs.TEMPLATE + "\u20ac",
     "too much memory": "var<workgroup> w: array<f32, 99999999>;\n"
     + bombs.TEMPLATE.replace("X[i] +", "w[i] +"),
 }
@@ -339,8 +372,22 @@ def leaves(*rest: Any, **named: Any) -> Any:
 
 DEEDS: dict[str, dict[str, Any]] = {
     f"{name} {deed}": {name: what}
-    for name in ("probe", "claims", "owns", "prepare", "reader", "render", "check_options", "remarks", "template")
-    for deed, what in (("raises", raises), ("gives None", lambda *rest: None), ("gives a number", lambda *rest: 7))
+    for name in (
+        "probe",
+        "claims",
+        "owns",
+        "prepare",
+        "reader",
+        "render",
+        "check_options",
+        "remarks",
+        "template",
+    )
+    for deed, what in (
+        ("raises", raises),
+        ("gives None", lambda *rest: None),
+        ("gives a number", lambda *rest: 7),
+    )
 } | {
     "probe leaves": {"probe": leaves},
     "a priority that is no number": {"priority": "high"},
@@ -348,13 +395,15 @@ DEEDS: dict[str, dict[str, Any]] = {
     "a priority that is endless": {"priority": float("inf")},
     "a name that is none": {"name": "__class__"},
     "a name with blanks": {"name": "a b"},
-    "an availability of wrong things": {"probe": lambda options: Availability(True, name=7, device=7, details=7)},
+    "an availability of wrong things": {
+        "probe": lambda options: Availability(True, name=7, device=7, details=7)
+    },
     "a claim of wrong things": {"claims": lambda op: [Claim("only", when=(7,))]},
     "a claim that recurs": {"claims": lambda op: [Claim("only", when=("(" * 4000,))]},
     "many claims": {"claims": lambda op: [Claim(f"v{i}", when=("false",)) for i in range(2000)]},
     "a priority of a claim": {"claims": lambda op: [Claim("only", priority=float("nan"))]},
     "options": {"option_names": 7},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("deeds", DEEDS.values(), ids=DEEDS.keys())

@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn
 import yaml
 
 from ..errors import ManifestError
+from ..text import odd_character
 
 Format = Literal["yaml", "json"]
 
@@ -45,7 +46,7 @@ _FLOAT = re.compile(
 
 def read_document(text: str, form: Format) -> Any:
     """The document as dicts, lists and scalars, without ``$comment`` keys; numbers are finite doubles, and
-    texts can be encoded.
+    texts can be printed.
 
     Raises:
         ManifestError: malformed, a key twice, a forbidden key, too large, too wide or too deep; has the
@@ -93,7 +94,7 @@ def measure(document: Any, nodes: int = 0) -> int:
 
 def _clean(value: Any, path: str) -> Any:
     if isinstance(value, str):
-        return _encodable(value, path)
+        return _legible(value, path)
     if isinstance(value, list):
         return [_clean(item, step(path, index)) for index, item in enumerate(value)]
     if isinstance(value, int) and abs(value) > sys.float_info.max:
@@ -110,7 +111,7 @@ def _clean(value: Any, path: str) -> Any:
     for key, item in value.items():
         if len(key) > MAX_KEY:
             raise ManifestError(f"a key has {len(key)} characters; needed: at most {MAX_KEY}", path=path)
-        where = step(path, _encodable(key, path))
+        where = step(path, _legible(key, path))
         if key in _DANGEROUS:
             raise ManifestError(f"the key {key!r} is reserved; choose another name", path=where)
         if key in ("use", "$use"):
@@ -125,12 +126,11 @@ def _clean(value: Any, path: str) -> Any:
     return cleaned
 
 
-def _encodable(text: str, path: str) -> str:
-    """The text, unless it holds half of a surrogate pair, which no file and no terminal takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ManifestError(f"a text is no Unicode: {error.reason}", path=path) from error
+def _legible(text: str, path: str) -> str:
+    """The text, unless it holds what no file takes and no terminal should be sent."""
+    odd = odd_character(text)
+    if odd is not None:
+        raise ManifestError(f"a text holds the character {odd}; needed: text without it", path=path)
     return text
 
 

@@ -16,6 +16,7 @@ from ..comparison import expected_outputs
 from ..dtypes import STORAGE, numpy_dtype
 from ..errors import NoPlanError, RegistryError
 from ..opinfo import Op, TensorSpec
+from ..text import odd_character
 from .files import Files
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def run_cases(registry: Registry, op: Op, backend: str | None = None) -> tuple[O
         names = [case["name"] for case in cases]
         if not all(isinstance(name, str) for name in names):
             raise TypeError("a case without a name")
-        "".join(names).encode()  # half of a surrogate pair cannot be printed
+        if odd := odd_character("".join(names)):
+            raise ValueError(f"a name holds the character {odd}")
         if len(names) > MAX_CASES:
             raise TypeError(f"{len(names)} cases; this version runs {MAX_CASES} at most")
         tensors = [entry for case in cases for side in ("inputs", "outputs") for entry in case[side].values()]
