@@ -21,7 +21,7 @@ from .cli_call import call_options, json_option, read_call
 from .decisions.checking import HEADER, Difference
 from .decisions.lockfile import NAME, Lock, add, read_lock
 from .decisions.recording import Log
-from .decisions.records import Decided
+from .decisions.records import Decided, counted
 from .errors import ContractError
 from .planning import bind_call, settle
 from .tables import make_console, table
@@ -114,7 +114,7 @@ def _print(made: tuple[Decided, ...], lock: Lock, as_json: bool) -> None:
         return
     console = make_console()
     console.print(table(None, header, rows))
-    console.print(Text(f"{lock.path} has {len(lock.decisions)} decisions"), soft_wrap=True)
+    console.print(Text(f"{lock.path} has {counted(len(lock.decisions))}"), soft_wrap=True)
 
 
 @click.command("check")

@@ -101,7 +101,7 @@ def test_nothing_has_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     path = frozen(reg, tmp_path / "decisions.lock")
     check = reg.check(path)
     assert check.ok and check.count == 1 and not check.changes
-    assert str(check) == f"{path}: 1 decisions, all as they were"
+    assert str(check) == f"{path}: 1 decision, as before"
     assert backend.clock.now == 1.0  # nothing ran for it
 
 
@@ -300,7 +300,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default: 
         assert done.exit_code == status, (done.output, done.exception)
         return done.output
 
-    assert "1 decisions" in run("freeze", "--", sys.executable, "program.py")
+    assert "has 1 decision" in run("freeze", "--", sys.executable, "program.py")
     text = (tmp_path / "decisions.lock").read_text()
     assert "it asked" not in run("freeze", "--", sys.executable, "program.py", "more", status=1)
     assert (tmp_path / "decisions.lock").read_text() == text
@@ -308,7 +308,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default: 
         run("freeze", "BiasAdd", "X=1x3x6", "bias=6", "skip=1x3x6", "--json", "--backend=numpy")
     )
     assert told["kept"] == 2 and told["decisions"][0]["variant"] == "blocked"
-    assert "all as they were" in run("check")
+    assert "2 decisions, as before" in run("check")
     document = json.loads((tmp_path / "decisions.lock").read_text())
     document["decisions"][0]["chosen"]["variant"] = "reference"
     (tmp_path / "edited.lock").write_text(json.dumps(document))

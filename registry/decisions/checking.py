@@ -17,7 +17,7 @@ from ..planning import bind_call, settle
 from ..request import Request
 from ..text import lay_out
 from .lockfile import Lock, read_lock
-from .records import Asked, Chosen, Decided, as_plain, chosen_of, parse_tensor
+from .records import Asked, Chosen, Decided, as_plain, chosen_of, counted, parse_tensor
 
 if TYPE_CHECKING:
     from ..dispatch import Registry
@@ -101,8 +101,8 @@ class Check:
     def headline(self) -> str:
         """How many differ."""
         if self.ok:
-            return f"{self.path}: {self.count} decisions, all as they were"
-        return f"{self.path}: {len(self.differences)} of {self.count} decisions differ"
+            return f"{self.path}: {counted(self.count)}, as before"
+        return f"{self.path}: {len(self.differences)} of {counted(self.count)} differ"
 
     def notes(self) -> list[str]:
         """The changes, a line each."""
@@ -241,10 +241,13 @@ def _changes(registry: Registry, lock: Lock) -> Iterator[Change]:
     """What is otherwise than in the conditions that decisions of the lock name."""
     seen: set[tuple[str, str]] = set()
     for before in lock.conditions.values():
-        devices = before.get("devices", {})
-        known = [name for name in devices if name in registry.catalog.plugins.backends]
-        old, new = _flat(before), _flat(_plain(_conditions(registry, known)))
-        new |= {f"devices.{name}": "not here" for name in devices if f"devices.{name}.name" not in new}
+        known = [name for name in before.get("devices", {}) if name in registry.catalog.plugins.backends]
+        now = _plain(_conditions(registry, known))
+        gone = before.get("devices", {}).keys() - now["devices"].keys()
+        devices = {name: each for name, each in before.get("devices", {}).items() if name not in gone}
+        old, new = _flat({**before, "devices": devices}), _flat(now)
+        old |= {f"devices.{name}": str(before["devices"][name].get("name", "")) for name in gone}
+        new |= {f"devices.{name}": "not here" for name in gone}
         for name in sorted(old.keys() | new.keys()):
             change = Change(name, old.get(name, ""), new.get(name, ""))
             if name == "date" or change.was == change.now or (name, change.was) in seen:

@@ -95,7 +95,8 @@ class Asked:
 
     def __str__(self) -> str:
         tensors = [f"{role}={text}" for role, text in self.tensors.items()]
-        named = {**self.attrs, **self.args, "backend": self.backend, "variant": self.variant}
+        backend = self.backend if isinstance(self.backend, str | None) else ",".join(self.backend)
+        named = {**self.attrs, **self.args, "backend": backend, "variant": self.variant}
         settled = {**named, "device": self.device, **{f"tunables.{n}": v for n, v in self.tunables.items()}}
         given = [f"{name}={value}" for name, value in settled.items() if value is not None]
         return f"{self.op}  {' '.join([*tensors, *given])}  ->  {', '.join(self.outputs)}"
@@ -186,6 +187,11 @@ def _rejected(decision: Decision) -> tuple[Rejected, ...]:
         Rejected(backend, ("*",) if len(variants) == every[backend] else tuple(variants), *reason)
         for (backend, *reason), variants in reasons.items()
     )
+
+
+def counted(number: int) -> str:
+    """``1 decision``, ``2 decisions``."""
+    return f"{number} decision{'' if number == 1 else 's'}"
 
 
 def tensor_text(shape: tuple[int, ...], dtype: str, device: str | None) -> str:
