@@ -32,10 +32,9 @@ range, device, versions and date. Rows that lose are here too.
   replays of a graph, WebGPU between two timestamps; each against its own copy. 1 is the memory's speed; a
   little more is possible, for calls that read more than they write.
 - Tensors have 256 MiB each, or take turns; a hidden size of 16,777,216 is a single row.
-- Each row has its own date. While the WebGPU rows from 2026-11-30, 05:40 UTC on were measured, the H200 was
-  slowed at times, its copy too. Where the copy was below 4 TB/s the row is in a file of its own,
-  `nvidia-h200-slowed.jsonl`, and that of an earlier hour is shown, if it is of the same kernel; of the others
-  some may be too low.
+- Each row has its own date, and says so where the copy changed by more than 2 % while it was timed. The
+  H200's driver leaves the device at a quarter of its clocks while Vulkan alone keeps it busy; an idle CUDA
+  context is held while WebGPU is timed, and the copy then has its full speed.
 - ONNX Runtime's WebGPU provider is timed by chains of nodes, on smaller tensors. torch.compile and Liger
   are timed for one size and dtype. An empty cell was not timed.
 - **On the CPU** the NumPy backend is measured beside ONNX Runtime, in turns within one run, with the same

@@ -32,6 +32,7 @@ _shared = Registry()
 backends = _shared.backends
 batch = _shared.batch
 bench = _shared.bench
+card = _shared.card
 check = _shared.check
 compare = _shared.compare
 configure = _shared.configure
@@ -77,6 +78,7 @@ __all__ = [
     "backends",
     "batch",
     "bench",
+    "card",
     "check",
     "compare",
     "configure",

@@ -17,6 +17,7 @@ from rich.text import Text
 import registry
 
 from .cli_call import call_options, find_op, frozen_option, json_option, read_call
+from .cli_card import card_command
 from .cli_conformance import test_command
 from .cli_decisions import check_command, freeze_command
 from .cli_packages import export_command, lock_command, locked_ops
@@ -320,6 +321,7 @@ def compare(as_json: bool, **options: Any) -> None:
 
 
 COMMANDS = (
+    card_command,
     test_command,
     tune_command,
     bench_command,

@@ -20,6 +20,7 @@ from .status import Status, statuses
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
+    from .cards.card import Card
     from .comparison import Report
     from .decision import Decision
     from .decisions.checking import Check
@@ -73,6 +74,24 @@ class Registry:
     def backends(self) -> tuple[Status, ...]:
         """Every backend in order of preference, and every plugin that did not load, with the reasons."""
         return statuses(self.catalog)
+
+    def card(self, op: str | Op, /, *, results: str | Path | None = None) -> Card:
+        """What an op is and who runs it: contract, variants by backend with conditions in words, dtypes.
+
+        Args:
+            op: ``Name``, ``domain::Name`` or ``domain.Name``.
+            results: a folder with what was measured, such as ``docs/`` of this project's checkout; accuracy
+                and speed are shown from it (default: None, neither).
+
+        ``str()`` of it is Markdown. Takes no device: backends that cannot run here are in it.
+
+        Raises:
+            ContractError: no such op, or no results in that folder.
+            ManifestError: its manifest is wrong.
+        """
+        from .cards.card import make_card
+
+        return make_card(self.catalog, self.op(op), results)
 
     def last(self) -> Plan | None:
         """The plan of this thread's last run, or None."""
@@ -352,7 +371,7 @@ class Registry:
     def batch(self) -> Iterator[None]:
         """Within it, device work of this thread's calls may go out as one submission; done on leaving."""
         with ExitStack() as stack:
-            for backend in self.catalog.plugins.backends.values():
+            for backend in self.catalog.plugins.batching:
                 backend.begin_batch()
                 stack.callback(backend.end_batch)
             yield

@@ -18,6 +18,7 @@ from .text import odd_character
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
+    from .cards.card import Card
     from .comparison import Report
     from .decision import Decision
     from .dispatch import Registry
@@ -46,6 +47,10 @@ class Handle:
         return self._registry.run(self.op, *tensors, **named)
 
     run = __call__
+
+    def card(self, *, results: str | Path | None = None) -> Card:
+        """See ``Registry.card``."""
+        return self._registry.card(self.op, results=results)
 
     def prepare(self, /, *tensors: Any, **named: Any) -> Plan:
         """See ``Registry.prepare``."""

@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,11 @@ class Plugins:
     """Ops whose manifests come with this library, whose tests check them."""
     references: dict[str, Reference] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+
+    @cached_property
+    def batching(self) -> tuple[Backend, ...]:
+        """The backends that collect work in a batch."""
+        return tuple(b for b in self.backends.values() if type(b).begin_batch is not Backend.begin_batch)
 
 
 @dataclass(frozen=True)

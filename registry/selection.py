@@ -11,6 +11,7 @@ from .decide import Offer, Policy, against_backend, decide
 from .decision import Decision, Reason
 from .errors import ContractError, suggestion
 from .hookspecs import Availability, Claim, Refusal
+from .opinfo import Op
 from .request import Request
 from .tuned import find
 
@@ -155,20 +156,24 @@ def _offer(catalog: Catalog, name: str, call: Call, request: Request, moves: boo
     return Offer(name, here, _claims(catalog, name, call), obstacle)
 
 
-def _claims(catalog: Catalog, name: str, call: Call) -> tuple[Claim | Refusal, ...]:
+def claims_of(catalog: Catalog, name: str, op: Op) -> tuple[Claim | Refusal, ...]:
+    """What a backend offers for an op, of a package its own variants only; where that is nothing, why."""
     try:
-        claims = tuple(_well_formed(claim) for claim in catalog.backend(name).claims(call.op))
+        claims = tuple(_well_formed(claim) for claim in catalog.backend(name).claims(op))
     except Exception as error:  # a stranger's plugin must not stop the others
         return (Refusal("claims can be listed", f"{type(error).__name__}: {error}", "a working plugin"),)
     if not claims:
         claims = (Refusal("it claims the op", "no claim", "a backend that has this op"),)
-    if call.op.package is not None:  # a package runs its own kernels only
-        own = tuple(c for c in claims if isinstance(c, Refusal) or c.variant in call.op.variants)
+    if op.package is not None:  # a package runs its own kernels only
+        own = tuple(c for c in claims if isinstance(c, Refusal) or c.variant in op.variants)
         refused = Refusal("it runs variants of the package", "none", "a backend for the package's shaders")
         claims = own or (refused,)
-    if call.variant is not None:
-        claims = tuple(c for c in claims if c.variant == call.variant)
     return claims
+
+
+def _claims(catalog: Catalog, name: str, call: Call) -> tuple[Claim | Refusal, ...]:
+    claims = claims_of(catalog, name, call.op)
+    return claims if call.variant is None else tuple(c for c in claims if c.variant == call.variant)
 
 
 def _well_formed(claim: object) -> Claim | Refusal:

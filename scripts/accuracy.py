@@ -2,6 +2,7 @@
 
     python scripts/accuracy.py                 # measures here: docs/accuracy/<device>.json, docs/accuracy.md
     python scripts/accuracy.py --out DIR       # the same below DIR
+    python scripts/accuracy.py --jobs 8        # in as many processes
     python scripts/accuracy.py --page          # the page anew, from the results there are
 
 It runs every variant of every backend that is available, in the form of call with the most tensors that the
@@ -13,10 +14,12 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import multiprocessing
 import platform
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from itertools import product
@@ -77,15 +80,17 @@ def measure(
     ops: Iterable[str] = FORMS,
     hidden: Sequence[int] = HIDDEN,
     rows: Sequence[int] = ROWS,
+    dtypes: Sequence[str] = (),
 ) -> list[Row]:
-    """Runs the grid and returns a row for each op, dtype, backend and output.
+    """Runs the grid, in those dtypes only if any are named, and returns a row for each op, dtype, backend and
+    output.
 
     A variant that raises counts as a failed case of each output.
     """
     found: dict[tuple[str, ...], Row] = {}
     backends = [status.name for status in reg.backends() if status.available]
     for op in ops:
-        for dtype in reg.op(op).manifest.type_constraints["T"]:
+        for dtype in dtypes or reg.op(op).manifest.type_constraints["T"]:
             forms = fullest_forms(reg, op, dtype, backends)
             for form, height, width in product(dict.fromkeys(forms.values()), rows, hidden):
                 pairs = form.pairs(height, width, dtype)
@@ -100,6 +105,20 @@ def measure(
                         row = found.setdefault(key, Row(*key))
                         row.add(variant, f"{height} x {width}, {data}", verdict)
     return list(found.values())
+
+
+def measure_part(part: tuple[str, str]) -> list[Row]:
+    """One op in one dtype, in a process of its own."""
+    op, dtype = part
+    return measure(Registry(), [op], dtypes=[dtype])
+
+
+def measure_apart(reg: Registry, jobs: int) -> list[Row]:
+    """The same rows as `measure`, by that many processes."""
+    parts = [(op, dtype) for op in FORMS for dtype in reg.op(op).manifest.type_constraints["T"]]
+    # Neither CUDA nor WebGPU survives a fork.
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        return [row for rows in pool.map(measure_part, parts) for row in rows]
 
 
 def fullest_forms(reg: Registry, op: str, dtype: str, backends: Sequence[str]) -> dict[tuple[str, str], Form]:
@@ -155,6 +174,7 @@ def judged(
 
 def machine(reg: Registry) -> dict[str, Any]:
     """What the numbers are from: devices with their drivers, versions, the date."""
+    backends = reg.backends()  # which imports their libraries
     libraries = {"numpy", "ml_dtypes", "kernel-registry"}
     for text in metadata.requires("kernel-registry") or ():
         if "extra ==" in text:
@@ -173,7 +193,7 @@ def machine(reg: Registry) -> dict[str, Any]:
         "backends": {
             status.name: {"device": status.device}
             | {name: text_of(value) for name, value in status.details.items()}
-            for status in reg.backends()
+            for status in backends
             if status.available
         },
     }
@@ -267,12 +287,13 @@ def main() -> None:
     parser.add_argument(
         "--name", help="the device's name for the file; by default the first backend's device"
     )
+    parser.add_argument("--jobs", type=int, default=1, help="processes that measure (1)")
     parser.add_argument("--page", action="store_true", help="only the page, from the results there are")
     args = parser.parse_args()
     failed = 0
     if not args.page:
         reg = Registry()
-        rows = measure(reg)
+        rows = measure_apart(reg, args.jobs) if args.jobs > 1 else measure(reg)
         where = machine(reg)
         first = next(iter(where["backends"].values()))
         file = args.out / "accuracy" / f"{slug(args.name or first['device'])}.json"

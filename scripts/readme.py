@@ -1,40 +1,59 @@
-"""Runs the commands shown in README.md and puts what they print below them."""
+"""Runs the commands that the README and the pages show and puts what they print below them.
+
+Without arguments all pages, else those named: ``python scripts/readme.py docs/kernels.md``.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-README = Path(__file__).parent.parent / "README.md"
-BLOCK = re.compile(
-    r"(```console\n\$ (?P<command>registry (?:[^\n\\]|\\\n|\\.)*)\n)(?P<output>[^`]*?)(```)", re.S
-)
+from pages import PAGES, Block, read_blocks
 
 
-def output_of(command: str, cache: str) -> str:
-    """What the command prints, without colours. ``cache``: a folder in place of the user's own."""
-    words = command.replace("\\\n", " ").split()[1:]
+def output_of(words: list[str], folder: Path) -> str:
+    """What the command prints, run in a folder, without colours; the user's own cache is left out."""
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-m", "registry", *words],
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         check=True,
-        env={**os.environ, "NO_COLOR": "1", "TERM": "dumb", "REGISTRY_CACHE_DIR": cache},
+        cwd=folder,
+        env={
+            **os.environ,
+            "NO_COLOR": "1",
+            "TERM": "dumb",
+            "PYTHONPATH": path,
+            "REGISTRY_CACHE_DIR": str(folder / ".cache"),
+        },
     )
     return "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
 
 
-def main() -> None:
-    """Rewrites the README in place."""
-    text = README.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as cache:
-        text = BLOCK.sub(lambda m: m[1] + output_of(m["command"], cache) + m[4], text)
-    README.write_text(text, encoding="utf-8")
+def rewrite(page: Path) -> None:
+    """Rewrites a page in place."""
+    text, shift = page.read_text(encoding="utf-8"), 0
+    with tempfile.TemporaryDirectory() as folder:
+        for block in read_blocks(page):
+            if block.title:
+                block.write(Path(folder))
+            elif block.language == "console":
+                fresh = renewed(block, Path(folder))
+                text = text[: block.start + shift] + fresh + text[block.end + shift :]
+                shift += len(fresh) - len(block.text)
+    page.write_text(text, encoding="utf-8")
+
+
+def renewed(block: Block, folder: Path) -> str:
+    """A console block with what its command prints now."""
+    words, output = block.command
+    return block.text[: len(block.text) - len(output)] + output_of(words, folder)
 
 
 if __name__ == "__main__":
-    main()
+    for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
+        rewrite(page)

@@ -102,7 +102,8 @@ class Check:
         """How many differ."""
         if self.ok:
             return f"{self.path}: {counted(self.count)}, as before"
-        return f"{self.path}: {len(self.differences)} of {counted(self.count)} differ"
+        differ = "differs" if len(self.differences) == 1 else "differ"
+        return f"{self.path}: {len(self.differences)} of {counted(self.count)} {differ}"
 
     def notes(self) -> list[str]:
         """The changes, a line each."""

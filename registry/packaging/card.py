@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
+from ..cards.card import card_of, own_kernels
+from ..cards.sections import Section, contract, kernels, markdown
 from ..manifest import Manifest
-from ..opinfo import Op, TensorSpec
+from ..opinfo import Op
 
 _HEAD = """---
 library_name: kernels
@@ -18,52 +21,18 @@ tags:
 """
 
 
-def card(op: Op, manifest: Manifest, files: Sequence[str]) -> str:
-    """The text of the card. ``manifest`` is the one in the package, ``files`` are its paths."""
+def readme(op: Op, manifest: Manifest, files: Sequence[str]) -> str:
+    """The text of the package's README. ``manifest`` is the one in the package, ``files`` are its paths."""
+    packaged = replace(op, manifest=manifest)
+    card = card_of(packaged, ())
     name = op.id.replace("::", ".")
-    parts = [
-        f"# {name}",
-        manifest.description,
-        "## Inputs",
-        _tensors(op.inputs),
-        "## Outputs",
-        _tensors(op.outputs),
-    ]
-    if op.attribute_names:
-        texts = manifest.attribute_descriptions
-        rows = [(f"`{n}`", f"`{op.attributes.get(n, 'none')}`", texts.get(n, "")) for n in op.attribute_names]
-        parts += ["## Attributes", _table(("name", "default", "what"), rows)]
-    types = [(f"`{n}`", ", ".join(f"`{d}`" for d in ds)) for n, ds in manifest.type_constraints.items()]
-    parts += ["## Types", _table(("variable", "dtypes"), types)]
-    rules = [(f"`{rule.argument}`", rule.needed) for rule in manifest.registry.contract]
-    if rules:
-        parts += ["## Rules", _table(("argument", "needed"), rules)]
-    variants = sorted(manifest.variants, key=lambda variant: -variant.priority)
-    lines = [f"- `{v.id}`{f': {v.description}' if v.description else ''}" for v in variants]
-    parts += ["## Variants", "The first whose conditions hold runs.", "\n".join(lines)]
-    parts += ["## Files", "\n".join(f"- [`{file}`]({file})" for file in files)]
-    parts += [
-        "## Use",
-        "With kernel-registry, from a folder or from the hub:",
-        f'```python\nimport registry\n\nkernel = registry.load("owner/{name}", version=1)\n```',
-    ]
-    return _HEAD + "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _tensors(specs: Iterable[TensorSpec]) -> str:
-    rows = [
+    use = f'```python\nimport registry\n\nkernel = registry.load("owner/{name}", version=1)\n```'
+    return _HEAD + markdown(
         (
-            f"`{spec.arg}`",
-            f"`{spec.role}`",
-            f"`{spec.dtype}`" if spec.dtype else "any",
-            "required" if spec.required else "optional",
-            spec.description,
+            Section(name, 1, (card.description,)),
+            *contract(card),
+            *kernels("Variants", own_kernels(packaged, "webgpu")),
+            Section("Files", paragraphs=("\n".join(f"- [`{file}`]({file})" for file in files),)),
+            Section("Use", paragraphs=("With kernel-registry, from a folder or from the hub:", use)),
         )
-        for spec in specs
-    ]
-    return _table(("name", "ONNX name", "dtype", "presence", "what"), rows)
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
+    )

@@ -13,7 +13,7 @@ from ..loading.loader import Dialect
 from ..manifest import Manifest
 from ..opinfo import Op
 from ..package import load_package
-from .card import card
+from .card import readme
 from .examples import write_cases
 from .files import digest
 from .metadata import DIALECTS, TEMPLATE_SUFFIXES
@@ -57,7 +57,7 @@ def export_op(registry: Registry, op: Op, folder: Path, dialect: str) -> Op:
     }
     metadata = _metadata(op, manifest, known, files, templates)
     everything = {f"{PLACE}/{name}": text for name, text in {**files, METADATA: _json(metadata, 2)}.items()}
-    everything["README.md"] = card(op, manifest, sorted(everything))
+    everything["README.md"] = readme(op, manifest, sorted(everything))
     try:
         for name, text in everything.items():
             path = folder / name

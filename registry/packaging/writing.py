@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ..dtypes import STORAGE
+from ..cards.card import admits
 from ..errors import PackageError
-from ..language.expressions import EvaluationError, evaluate, parse
 from ..language.functions import RESERVED
 from ..manifest import Binding, Manifest, Pass, Variant
 from ..opinfo import Op
@@ -35,23 +34,10 @@ def published(op: Op) -> Manifest:
     if empty := [name for name, dtypes in kept.items() if not dtypes]:
         raise PackageError(f"{op.id}: {empty[0]} has no dtype that packages know ({', '.join(DTYPES)})")
     choices = [dict(zip(kept, each, strict=True)) for each in itertools.product(*kept.values())]
-    alive = [variant for variant in manifest.variants if any(_possible(variant, c) for c in choices)]
+    alive = [variant for variant in manifest.variants if any(admits(variant.when or (), c) for c in choices)]
     if not alive:
         raise PackageError(f"{op.id}: no variant is for dtypes that packages know ({', '.join(DTYPES)})")
     return msgspec.structs.replace(manifest, type_constraints=kept, variants=alive)
-
-
-def _possible(variant: Variant, dtypes: Mapping[str, str]) -> bool:
-    """Whether the conditions that speak of dtypes alone admit these."""
-    scope = {"dtypes": {name: STORAGE[dtype][1] for name, dtype in dtypes.items()}}
-    for clause in variant.when or ():
-        if parse(clause).names == {"dtypes"}:
-            try:
-                if evaluate(clause, scope) is not True:
-                    return False
-            except EvaluationError:
-                continue
-    return True
 
 
 def write_1_0(manifest: Manifest) -> Document:

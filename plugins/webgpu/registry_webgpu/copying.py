@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from .device import Device
+from .groups import Shape
 from .recorder import Recorder
 
 GROUP_BYTES = 256 * 4 * 16
@@ -37,14 +38,15 @@ def copier(device: Device, nbytes: int) -> Callable[[], None]:
     """
     size = -(-nbytes // 32) * 16
     pipeline, layout = device.pipeline(SHADER, ("read-only-storage", "storage"), "copy")
-    buffers = [(device.buffer(size), size) for _ in range(2)]
+    shape = Shape(layout, (size, size))
+    buffers = [device.buffer(size) for _ in range(2)]
     numbers = np.random.default_rng(0).standard_normal(2**20, np.float32)  # memory is quicker with zeros
-    device.upload(buffers[0][0], np.resize(numbers, size // 4))
+    device.upload(buffers[0], np.resize(numbers, size // 4))
     groups = -(-size // GROUP_BYTES)
     down = -(-groups // MOST_GROUPS)
 
     def work(recorder: Recorder) -> None:
-        group = device.bind_group(layout, buffers)
+        group = device.bind_group(shape, buffers)
         recorder.dispatch("copy", pipeline, group, (-(-groups // down), down, 1))
 
     return partial(device.record, "copy", work)

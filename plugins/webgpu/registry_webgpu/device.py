@@ -14,7 +14,7 @@ from registry.errors import BackendError
 
 from .adapter import Found
 from .compiler import essence, tells_of_loss
-from .groups import BindGroups
+from .groups import BindGroups, Shape
 from .implementations import IMPLEMENTATIONS
 from .pipelines import Pipelines
 from .pool import Pool
@@ -50,8 +50,8 @@ class Device:
     """A WebGPU device under one lock. Everything that touches the queue goes through here.
 
     Attributes: ``found`` (name, index, profile), ``location`` (``webgpu:0``), ``counts`` (pipelines
-    built and submissions). ``own`` is False for a device of the caller's, whose own submissions must find
-    ours done.
+    built and submissions), ``bind_group`` (`BindGroups.get`). ``own`` is False for a device of the caller's,
+    whose own submissions must find ours done.
     """
 
     def __init__(self, found: Found, part: str, own: bool = True):
@@ -67,7 +67,7 @@ class Device:
         self._gpu = found.device
         self._pipelines = Pipelines(found.device, implementation.api, self._guard)
         self._pool = Pool(POOL_BYTES)
-        self._groups = BindGroups(self._make_group)
+        self.bind_group = BindGroups(self._make_group).get
         self._recorder = Recorder(found.device)
         self._deferred = 0
         self._staging = Staging(found.device, implementation.api)
@@ -130,16 +130,12 @@ class Device:
         with self.lock:
             return self._guard(lambda: self._gpu.create_buffer_with_data(data=data, usage=usage))
 
-    def bind_group(self, layout: Any, buffers: Sequence[tuple[Any, int]]) -> Any:
-        """The bind group of (buffer, bytes) pairs in order, made once."""
-        return self._groups.get(layout, buffers)
-
-    def _make_group(self, layout: Any, buffers: Sequence[tuple[Any, int]]) -> Any:
+    def _make_group(self, shape: Shape, buffers: Sequence[Any]) -> Any:
         entries = [
             {"binding": index, "resource": {"buffer": buffer, "offset": 0, "size": size}}
-            for index, (buffer, size) in enumerate(buffers)
+            for index, (buffer, size) in enumerate(zip(buffers, shape.sizes, strict=True))
         ]
-        return self._guard(lambda: self._gpu.create_bind_group(layout=layout, entries=entries))
+        return self._guard(lambda: self._gpu.create_bind_group(layout=shape.layout, entries=entries))
 
     # Work
 
@@ -178,19 +174,21 @@ class Device:
             BackendError: it cannot be recorded; what was recorded before is not run either, and named.
         """
         with self.lock:
-            self._leave_foreign_batch()
-            self._recording(lambda: work(self._recorder), label)
-            if self._in_batch() or hold:
+            in_batch = self._in_batch()
+            if not in_batch:
+                self._leave_foreign_batch()
+            self._recording(work, label, self._recorder)
+            if in_batch or hold:
                 return
             self._deferred += 1
             if self._deferred >= (MAX_DEFERRED if self._own else 1):
                 self.flush()
 
-    def _recording(self, call: Callable[[], T], label: str) -> T:
+    def _recording(self, call: Callable[..., None], label: str, *given: Any) -> None:
         """Runs what records or submits; names the operations that go down with a failure."""
         labels = self._recorder.labels  # a submission begins another list
         try:
-            return self._guard(call)
+            self._guard(call, *given)
         except BackendError as error:
             lost = tuple(dict.fromkeys(name for name in labels if name != label))
             self._recorder = Recorder(self._gpu)
@@ -282,7 +280,7 @@ class Device:
                     self.flush()
 
     def _in_batch(self) -> bool:
-        return self._batch_thread == threading.get_ident()
+        return self._batch_thread is not None and self._batch_thread == threading.get_ident()
 
     def _leave_foreign_batch(self) -> None:
         """Work of another thread's batch goes out first, so that order on the device is order in time."""
@@ -291,7 +289,7 @@ class Device:
 
     # Errors
 
-    def _guard(self, call: Callable[[], T]) -> T:
+    def _guard(self, call: Callable[..., T], *given: Any) -> T:
         """Turns the implementation's errors into ours, and notices a lost device."""
         if not self.usable:
             raise BackendError(
@@ -300,7 +298,7 @@ class Device:
                 lost=True,
             )
         try:
-            return call()
+            return call(*given)
         except (self._api.GPUError, RuntimeError) as error:  # the latter from a mapping that fails
             message = essence(str(error))
             self._lost = tells_of_loss(message)

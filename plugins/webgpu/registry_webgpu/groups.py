@@ -4,36 +4,42 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 MAX_GROUPS = 4096
 
-Entry = tuple[Any, int]
-"""A buffer and how many of its bytes are bound."""
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """What bind groups of several buffers have in common: layout, and the bytes bound of each buffer."""
+
+    layout: Any
+    sizes: tuple[int, ...]
 
 
 class BindGroups:
-    """Keeps bind groups as long as their layout and every buffer they bind is there, none of which they hold
+    """Keeps bind groups as long as their shape and every buffer they bind is there, none of which they hold
     alive on our side.
 
     Belongs under the device's lock, but for the end of a buffer, which may come at any time.
     """
 
-    def __init__(self, make: Callable[[Any, Sequence[Entry]], Any]):
+    def __init__(self, make: Callable[[Shape, Sequence[Any]], Any]):
         self._make = make
         self._groups: dict[tuple[int, ...], Any] = {}
         self._watched: dict[int, tuple[weakref.ref[Any], set[tuple[int, ...]]]] = {}
 
-    def get(self, layout: Any, entries: Sequence[Entry]) -> Any:
-        """The bind group of a layout and entries in its order."""
-        key = (id(layout), *[part for buffer, size in entries for part in (id(buffer), size)])
+    def get(self, shape: Shape, buffers: Sequence[Any]) -> Any:
+        """The bind group of a shape with buffers in its order."""
+        key = (id(shape), *map(id, buffers))
         group = self._groups.get(key)
         if group is None:
             if len(self._groups) >= MAX_GROUPS:
                 self._groups.clear()
                 self._watched.clear()
-            group = self._groups[key] = self._make(layout, entries)
-            for item in (layout, *(buffer for buffer, _ in entries)):
+            group = self._groups[key] = self._make(shape, buffers)
+            for item in (shape, *buffers):
                 self._watch(item).add(key)
         return group
 

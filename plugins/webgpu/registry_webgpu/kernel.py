@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from registry.passes import Buffer, PreparedVariant, Uniform, element_bytes
 from registry.request import Request, TensorType
 
 from .device import Device
+from .groups import Shape
 from .profile import binding_limit
 from .recorder import Recorder
 from .tensor import Tensor
@@ -30,8 +31,8 @@ class _Step:
     """One dispatch: what to set and what to bind. A binding is a tensor's name or a uniform buffer."""
 
     pipeline: Any
-    layout: Any
-    bindings: tuple[str | tuple[Any, int], ...]
+    shape: Shape
+    bindings: tuple[Any, ...]
     grid: tuple[int, int, int]
 
 
@@ -74,13 +75,13 @@ class Kernel:
             kinds = tuple(_kind(binding) for binding in item.bindings)
             try:
                 pipeline, layout = device.pipeline(text.source, kinds, item.label)
-                bindings = tuple(self._binding(device, binding) for binding in item.bindings)
+                bindings, sizes = zip(*(self._binding(device, b) for b in item.bindings), strict=True)
             except BackendError as error:
                 raise self._named(error) from error
-            steps.append(_Step(pipeline, layout, bindings, item.grid))
+            steps.append(_Step(pipeline, Shape(layout, sizes), bindings, item.grid))
         return device, tuple(steps)
 
-    def _binding(self, device: Device, binding: Buffer | Uniform) -> str | tuple[Any, int]:
+    def _binding(self, device: Device, binding: Buffer | Uniform) -> tuple[Any, int]:
         if isinstance(binding, Uniform):
             data = b"".join(struct.pack("<" + _PACK[kind], value) for _, kind, value in binding.fields)
             return device.uniform(data), len(data)
@@ -93,7 +94,7 @@ class Kernel:
                     f"{binding.tensor} has {self._sizes[name]}",
                     backend="webgpu",
                 )
-        return name
+        return name, self._sizes[name]
 
     def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Uploads host inputs, dispatches, reads host outputs back; device tensors stay where they are."""
@@ -115,25 +116,26 @@ class Kernel:
         buffers: dict[str, Any] = {}
         borrowed: list[Any] = []
         downloads: list[tuple[Any, np.ndarray[Any, Any]]] = []
+
+        def borrow(name: str) -> Any:
+            buffers[name] = buffer = device.buffer(self._sizes[name])
+            borrowed.append(buffer)
+            return buffer
+
         with device.lock:
-            for role, value in inputs.items():
-                if type(value) is Tensor:
-                    buffers[role] = value.buffer if value.home is device else self._elsewhere(device, role)
-                else:
-                    buffers[role] = device.buffer(self._sizes[role])
-                    borrowed.append(buffers[role])
-                    device.upload(buffers[role], value)
-            for role, value in outputs.items():
-                if type(value) is Tensor:
-                    buffers[role] = value.buffer if value.home is device else self._elsewhere(device, role)
-                else:
-                    buffers[role] = device.buffer(self._sizes[role])
-                    borrowed.append(buffers[role])
-                    downloads.append((buffers[role], value))
-            for name in self._private:
-                buffers[name] = device.buffer(self._sizes[name])
-                borrowed.append(buffers[name])
             try:
+                for role, value in inputs.items():
+                    if type(value) is Tensor and value.home is device:
+                        buffers[role] = value.buffer
+                    else:
+                        device.upload(borrow(role), _on_host(role, value, device))
+                for role, value in outputs.items():
+                    if type(value) is Tensor and value.home is device:
+                        buffers[role] = value.buffer
+                    else:
+                        downloads.append((borrow(role), _on_host(role, value, device)))
+                for name in self._private:
+                    borrow(name)
                 device.record(self._label, partial(self._record, device, steps, buffers), bool(downloads))
                 if downloads:
                     device.download(downloads)
@@ -141,24 +143,13 @@ class Kernel:
                 for buffer in borrowed:
                     device.give_back(buffer)
 
-    @staticmethod
-    def _elsewhere(device: Device, role: str) -> NoReturn:
-        raise BackendError(
-            f"{role} is a tensor of another device, or of one that was lost; copy it to "
-            f"{device.location} again",
-            backend="webgpu",
-        )
-
     def _record(
         self, device: Device, steps: tuple[_Step, ...], buffers: Mapping[str, Any], recorder: Recorder
     ) -> None:
-        sizes = self._sizes
         # First of all what can fail: until something is recorded, a failure takes no other work with it.
+        bind_group = device.bind_group
         groups = [
-            device.bind_group(
-                step.layout,
-                [(buffers[b], sizes[b]) if isinstance(b, str) else b for b in step.bindings],
-            )
+            bind_group(step.shape, [buffers[b] if type(b) is str else b for b in step.bindings])
             for step in steps
         ]
         if self._prepared.scratch:
@@ -209,6 +200,18 @@ def private_tensors(request: Request, prepared: PreparedVariant) -> dict[str, Te
     """What a run holds besides what the caller sees: outputs nobody asked for, and scratch of the passes."""
     unasked = {role: tensor for role, tensor in request.outputs.items() if role not in request.asked}
     return unasked | {f"scratch {name}": tensor for name, tensor in prepared.scratch.items()}
+
+
+def _on_host(role: str, value: Any, device: Device) -> np.ndarray[Any, Any]:
+    """A host array as it is; device tensors that come here are of no use."""
+    if isinstance(value, Tensor):
+        raise BackendError(
+            f"{role} is a tensor of another device, or of one that was lost; copy it to "
+            f"{device.location} again",
+            backend="webgpu",
+        )
+    array: np.ndarray[Any, Any] = value
+    return array
 
 
 def _kind(binding: Buffer | Uniform) -> str:

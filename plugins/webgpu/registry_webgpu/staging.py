@@ -18,7 +18,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-BYTES = 16 * 1024 * 1024
+BYTES = 32 * 1024 * 1024
 """Of a staging buffer."""
 
 SMALL_BYTES = 64 * 1024
@@ -30,7 +30,7 @@ DEPTH = 2
 SHARED_FROM = 4 * 1024 * 1024
 """Bytes from which several threads copy for the host."""
 
-THREADS = 4
+THREADS = 8
 
 
 class Staging:

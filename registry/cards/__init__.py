@@ -1,0 +1,1 @@
+"""Cards: what an operator is, who runs it and when, in words."""
