@@ -157,7 +157,7 @@ def _refuse(document: dict[str, Any], whole: type, message: str) -> NoReturn:
     try:
         steps = _pin(document, whole, message, steps)
         value = _at(document, steps)
-    except (LookupError, TypeError):  # a key that reads like a path
+    except (LookupError, TypeError, AttributeError):  # a key that reads like a path
         raise ManifestError(message) from None
     path = "$"
     for item in steps:

@@ -91,6 +91,10 @@ JSON: Mapping[str, Callable[[], str]] = {
     "a long key": lambda: json.dumps(manifest(**{"x" * 900_000: 1})),
     "a key like an error": lambda: json.dumps(manifest(**{" - at `$" * 100_000: 1})),
     "a key with a quote": lambda: json.dumps(manifest(**{"a` - at `$.variants[0]`": 1})),
+    "a key like a path of a list": lambda: json.dumps(manifest(**{"a` - at `$.inputs[...]": 1})),
+    "a key like a path of a number": lambda: json.dumps(manifest(schemaVersion=1, **{"a` - at `$.schemaVersion.x": 1})),
+    "a key like a path of a text": lambda: json.dumps(manifest(**{"a` - at `$.name[...].x[3]": 1})),
+    "a key like a path of a key": lambda: json.dumps(manifest(**{"a` - at `key in `$.args[...]": 1})),
     "a quote deeper": lambda: json.dumps(manifest(args={"a` - at `$.b": 7})),
     "unknown keys of many": lambda: json.dumps(
         manifest(args={f"a{i}": {"kind": "u32"} for i in range(6000)} | {"b": 7})
