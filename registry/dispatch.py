@@ -321,7 +321,10 @@ class Registry:
             ContractError: the file is no lock, or cannot be written.
         """
         from .decisions.lockfile import add
+        from .decisions.recording import Log
 
+        if not isinstance(log, Log):
+            raise ContractError(f"freeze takes a log of record(); found {log!r}")
         return add(Path(path), log.decisions, log.conditions, sources=sources)
 
     def check(self, path: str | Path = "decisions.lock") -> Check:

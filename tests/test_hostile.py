@@ -43,7 +43,10 @@ LONG = {
     "looked for again and again", "loops that print nothing", "macros that count", "macros that double",
     "many branches", "many derived values in many variants", "many ifs", "many keys", "many large templates",
     "many names", "many tags", "many texts", "slow conditions", "slow passes", "sliced and kept",
-    "text of lists", "wide expressions",
+    "text of lists", "wide expressions", "a shape of many dimensions", "metadata of a million files",
+    "many numbers", "many empty entries", "many anchors", "one anchor, again and again", "a long text",
+    "a million numbers", "a long name", "many passes of a binding set", "a million passes",
+    "loops that come to nothing", "slow passes of a loop", "slow derived values", "distinct expressions",
 }  # fmt: skip
 OTHERS: tuple[Any, ...] = (
     None,

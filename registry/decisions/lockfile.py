@@ -101,7 +101,7 @@ def add(path: Path, decisions: Iterable[Decided], conditions: Conditions, *, sou
             lock = read_lock(path) if path.exists() else Lock(path)
             lock = lock.plus([_placed(each, path) for each in decisions], conditions)
             if sources:
-                for source in (source for each in decisions for source in each.chosen.passes):
+                for source in (source for each in decisions for source in each.chosen.passes if source.text):
                     write_whole(lock.sources / _file(source), source.text.encode(), mode=0o644)
             write_whole(path, _text(lock).encode(), mode=0o644)
             _tidy(lock)

@@ -92,7 +92,9 @@ JSON: Mapping[str, Callable[[], str]] = {
     "a key like an error": lambda: json.dumps(manifest(**{" - at `$" * 100_000: 1})),
     "a key with a quote": lambda: json.dumps(manifest(**{"a` - at `$.variants[0]`": 1})),
     "a key like a path of a list": lambda: json.dumps(manifest(**{"a` - at `$.inputs[...]": 1})),
-    "a key like a path of a number": lambda: json.dumps(manifest(schemaVersion=1, **{"a` - at `$.schemaVersion.x": 1})),
+    "a key like a path of a number": lambda: json.dumps(
+        manifest(schemaVersion=1, **{"a` - at `$.schemaVersion.x": 1})
+    ),
     "a key like a path of a text": lambda: json.dumps(manifest(**{"a` - at `$.name[...].x[3]": 1})),
     "a key like a path of a key": lambda: json.dumps(manifest(**{"a` - at `key in `$.args[...]": 1})),
     "a quote deeper": lambda: json.dumps(manifest(args={"a` - at `$.b": 7})),
