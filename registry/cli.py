@@ -67,7 +67,12 @@ def _plain(value: Any) -> Any:
 @json_option
 def ops(as_json: bool) -> None:
     """List the operators: those of plugins, and the packages of registry.lock."""
-    every = [registry.op(name) for name in registry.ops()]
+    every = []
+    for name in registry.ops():
+        try:
+            every.append(registry.op(name))
+        except RegistryError as error:  # a stranger's manifest must not hide the others
+            make_console(stderr=True).print(Text(f"left out: {error}"), soft_wrap=True)
     every += locked_ops()
     if as_json:
         facts = ((op.id, len(op.variants), op.file, _provenance(op)) for op in every)

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from conftest import ROOT, SEEDS
 from hostile import bombs, stages
 from hostile.bombs import manifest, one_pass, variant, write_package
 
+import registry
 import registry_manifests
 import registry_numpy
 from registry import (
@@ -30,6 +32,7 @@ from registry import (
     RegistryError,
     hookimpl,
 )
+from registry.cli import main
 from registry.language.expressions import parse
 from registry.language.meter import EvaluationError, metered, spend
 from registry.language.templates import TemplateError, parse_template
@@ -346,6 +349,25 @@ def test_packages_that_do_not_run(webgpu: Registry, tmp_path: Path, text: str) -
 
 
 # Plugins
+
+
+def test_a_manifest_that_is_wrong_hides_no_other_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "acme").mkdir()
+    (tmp_path / "acme/Wrong.yaml").write_text("name: \x1b[2J")
+
+    class plugin:
+        @hookimpl
+        def registry_manifests() -> Any:  # type: ignore[misc]
+            return [tmp_path]
+
+    reg = Registry([registry_manifests, registry_numpy, plugin], entry_points=False)
+    monkeypatch.setattr(registry, "ops", reg.ops)
+    monkeypatch.setattr(registry, "op", reg.op)
+    done = CliRunner().invoke(main, ["ops"])
+    assert done.exit_code == 0 and "BiasAdd" in done.output
+    assert "left out" in done.output and "\x1b" not in done.output
+    with pytest.raises(RegistryError, match=r"Wrong\.yaml"):
+        reg.run("acme::Wrong")
 
 
 class Rude(Backend):
