@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from registry import Registry
-from registry.accuracy import judge, round_to
+from registry.accuracy import round_to
 from registry.call import parse_call
 from registry.dtypes import numpy_dtype
+from registry.judging import make_judge
 from registry.request import Request, bind
 from registry.scope import bytes_moved
 
@@ -116,10 +117,11 @@ class Case:
 
         few = {role: rows_of(value) if role in full else value for role, value in inputs.items()}
         op = reg.op(self.op)
-        expected = reg.catalog.plugins.references[op.id](few, op.attributes)
+        judge = make_judge(reg, op, few, op.attributes)
         for role, result in zip(self.outputs, results, strict=True):
             dtype = self.dtype if result.dtype == numpy_dtype(self.dtype) else "float32"
-            verdict = judge(rows_of(result), expected[role], dtype)
+            found = rows_of(result)
+            verdict = judge.verdict(role, found, dtype, found)
             if not verdict.ok:
                 return f"{role}: {verdict}"
         return ""

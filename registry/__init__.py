@@ -51,6 +51,7 @@ prepare = _shared.prepare
 record = _shared.record
 refresh = _shared.refresh
 render = _shared.render
+replay = _shared.replay
 run = _shared.run
 to_device = _shared.to_device
 tune = _shared.tune
@@ -98,6 +99,7 @@ __all__ = [
     "record",
     "refresh",
     "render",
+    "replay",
     "run",
     "to_device",
     "tune",

@@ -6,13 +6,27 @@ only matches NaN, nothing is broadcast, and every verdict says how much was real
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .dtypes import numpy_dtype
+from .rounding import histogram, round_to, ulps
+
+__all__ = [
+    "Expected",
+    "Tolerance",
+    "Verdict",
+    "combine",
+    "default_tolerance",
+    "judge",
+    "judge_pair",
+    "round_to",
+    "ulps",
+]
 
 Array = npt.NDArray[Any]
 
@@ -21,6 +35,19 @@ RELATIVE = {"float16": 2e-6, "bfloat16": 2e-6, "float32": 2e-6, "float64": 1e-12
 # Units in the last place that are near enough whatever the magnitude.
 STEPS = {"float16": 1.0, "bfloat16": 1.0, "float32": 0.0, "float64": 0.0}
 _COARSENESS = ("float64", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far off a result may be: a share of the magnitude, or so many units in the last place."""
+
+    relative: float
+    steps: float
+
+
+def default_tolerance(dtype: str) -> Tolerance:
+    """The tolerance of a floating-point dtype where the op's manifest has none of its own."""
+    return Tolerance(RELATIVE[dtype], STEPS[dtype])
 
 
 @dataclass(frozen=True)
@@ -50,7 +77,10 @@ class Verdict:
         note: what is worth knowing although it did not decide, else None.
         compared: pairs of finite numbers compared; 0 for empty tensors.
         max_abs, max_rel, max_ulp: largest distances among them: absolute, relative to the right
-            answer, and in units in the last place of the dtype.
+            answer, and in units in the last place of the dtype, from the correctly rounded answer.
+        mean_abs, mean_rel, mean_ulp: the means of the same; relative ones where the right answer is not 0.
+        histogram: how many of them lie how many ULP from the answer before it is rounded, by the buckets of
+            `registry.rounding.BUCKETS`; empty where elements are no floating-point numbers.
         share: the largest part of its tolerance that an element takes: above 1 fails, infinite where only
             one side is NaN or infinite.
         worst: index of the element that takes most of its tolerance, None if none takes any.
@@ -66,6 +96,10 @@ class Verdict:
     max_abs: float = 0.0
     max_rel: float = 0.0
     max_ulp: float = 0.0
+    mean_abs: float = 0.0
+    mean_rel: float = 0.0
+    mean_ulp: float = 0.0
+    histogram: tuple[int, ...] = ()
     share: float = 0.0
     worst: tuple[int, ...] | None = None
     worst_actual: float | None = None
@@ -78,14 +112,22 @@ class Verdict:
     inf_matching: int = 0
 
 
-def judge(actual: Array, expected: Expected, dtype: str, *, allow_dtype: bool = False) -> Verdict:
+def judge(
+    actual: Array,
+    expected: Expected,
+    dtype: str,
+    *,
+    allow_dtype: bool = False,
+    tolerance: Tolerance | None = None,
+) -> Verdict:
     """Whether ``actual`` is near enough to the right answer for a tensor of ``dtype``.
 
-    With t = 2e-6 (float64: 1e-12), an element passes when
-    |actual - value| <= t * (floor + magnitude), or when it is the correctly rounded value. float16
-    and bfloat16 also pass within one unit in the last place of that, where infinity counts as one
-    step above the largest finite number. In float32 and float64 an infinity matches where the value
-    rounds to it. NaN matches NaN and nothing else.
+    With a relative tolerance t (default: 2e-6; float64: 1e-12), an element passes when
+    |actual - value| <= t * (floor + magnitude), or when it is the correctly rounded value. With a
+    tolerance in steps (default: 1 for float16 and bfloat16, 0 for the others) it also passes within so
+    many units in the last place of that, where infinity counts as one step above the largest finite
+    number. Without, an infinity matches where the value rounds to it. NaN matches NaN and nothing else.
+    Integers and booleans have to be equal.
 
     An ``actual`` of another dtype fails; with ``allow_dtype`` it is taken as ``dtype`` and noted.
     """
@@ -94,11 +136,16 @@ def judge(actual: Array, expected: Expected, dtype: str, *, allow_dtype: bool = 
         return early
     with np.errstate(over="ignore"):
         actual = actual.astype(numpy_dtype(dtype), copy=False)
-    limit = RELATIVE[dtype] * (expected.floor + expected.magnitude)
-    return _verdict(actual, expected.value, dtype, limit, STEPS[dtype], note)
+    if dtype not in RELATIVE:
+        return _equal(actual, expected.value, note)
+    allowed = tolerance or default_tolerance(dtype)
+    limit = allowed.relative * (expected.floor + expected.magnitude)
+    return _verdict(actual, expected.value, dtype, limit, allowed.steps, note)
 
 
-def judge_pair(actual: Array, other: Array, *, allow_dtype: bool = False) -> Verdict:
+def judge_pair(
+    actual: Array, other: Array, *, allow_dtype: bool = False, tolerance: Tolerance | None = None
+) -> Verdict:
     """Whether two results agree, where no right answer is known. ``other`` counts as expected.
 
     Each may be off by the tolerance of :func:`judge`, so twice that is allowed between them, the
@@ -120,59 +167,29 @@ def judge_pair(actual: Array, other: Array, *, allow_dtype: bool = False) -> Ver
     value = other.astype(np.float64)
     magnitude = np.maximum(np.abs(actual.astype(np.float64)), np.abs(value))
     floor = 0.0 if STEPS[dtype] else 1.0
-    limit = 2 * RELATIVE[dtype] * (floor + magnitude)
-    return _verdict(actual, value, dtype, limit, 2 * STEPS[dtype], note, next_to_infinity=False)
+    allowed = tolerance or default_tolerance(dtype)
+    limit = 2 * allowed.relative * (floor + magnitude)
+    return _verdict(actual, value, dtype, limit, 2 * allowed.steps, note, next_to_infinity=False)
 
 
-def ulps(actual: Array, expected: Array, dtype: str) -> npt.NDArray[np.float64]:
-    """Distance between two arrays of one shape in units in the last place of ``dtype``.
+def combine(verdicts: Sequence[Verdict]) -> Verdict:
+    """Several verdicts as one: the worst element of all, largest and mean errors over all, counts added."""
+    worst = max(verdicts, key=lambda verdict: (not verdict.ok, verdict.share))
+    compared = sum(verdict.compared for verdict in verdicts)
 
-    Both are rounded to ``dtype`` first (see :func:`round_to`). The distance counts representable
-    numbers: through zero, from denormals, and one step from the largest finite number to infinity.
-    0 between NaN and NaN, infinite between NaN and anything else.
-    """
-    left, right = round_to(actual, dtype), round_to(expected, dtype)
-    high, low = _ordinal(left), _ordinal(right)
-    # Modulo 2**64 the difference of two int64 is right although it may not fit int64.
-    forward = high.astype(np.uint64) - low.astype(np.uint64)
-    distance = np.where(high >= low, forward, np.uint64(0) - forward).astype(np.float64)
-    nan_left, nan_right = np.isnan(left), np.isnan(right)
-    result: npt.NDArray[np.float64] = np.where(
-        nan_left | nan_right, np.where(nan_left & nan_right, 0.0, np.inf), distance
-    )
-    return result
-
-
-def round_to(value: Array, dtype: str) -> Array:
-    """``value`` rounded once, to nearest and ties to even, to the NumPy dtype named ``dtype``."""
-    kind = numpy_dtype(dtype)
-    if value.dtype == kind:
-        return value
-    with np.errstate(all="ignore"):
-        if dtype == "bfloat16" and value.dtype == np.float64:
-            value = _to_odd_float32(value)
-        return value.astype(kind)
-
-
-def _to_odd_float32(value: Array) -> Array:
-    """float64 to float32, inexact results made odd: rounding on to bfloat16 is then as if direct.
-
-    Rounding to odd: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008.
-    """
-    near = np.atleast_1d(value.astype(np.float32))
-    wide = np.atleast_1d(value)
-    above = np.abs(near).astype(np.float64) > np.abs(wide)
-    near[above] = np.nextafter(near[above], np.float32(0))
-    near.view(np.uint32)[...] |= (near.astype(np.float64) != wide) & ~np.isnan(wide)
-    return near.reshape(value.shape)
-
-
-def _ordinal(value: Array) -> npt.NDArray[np.int64]:
-    """Integers in the order of the numbers, neighbours one apart, both zeros 0."""
-    bits = np.ascontiguousarray(value).view(f"i{value.dtype.itemsize}").astype(np.int64)
-    lowest = -(1 << (8 * value.dtype.itemsize - 1))
-    result: npt.NDArray[np.int64] = np.where(bits < 0, lowest - bits, bits).reshape(value.shape)
-    return result
+    changed: dict[str, Any] = {"compared": compared}
+    for name in Verdict.__dataclass_fields__:
+        values = [getattr(verdict, name) for verdict in verdicts]
+        if name.startswith("max_"):
+            changed[name] = max(values)
+        elif name.startswith("mean_"):
+            weighted = (v * each.compared for v, each in zip(values, verdicts, strict=True))
+            changed[name] = sum(weighted) / max(compared, 1)
+        elif name.startswith(("nan_", "inf_")):
+            changed[name] = sum(values)
+        elif name == "histogram":
+            changed[name] = tuple(map(sum, zip(*filter(None, values), strict=True)))
+    return replace(worst, **changed)
 
 
 def _form(
@@ -254,6 +271,10 @@ def _verdict(
         max_abs=float(error.max(initial=0.0)),
         max_rel=float(relative.max(initial=0.0)),
         max_ulp=float(distance.max(initial=0.0, where=finite)),
+        mean_abs=_mean(error[finite]),
+        mean_rel=_mean(relative[finite & (value != 0)]),
+        mean_ulp=_mean(distance[finite]),
+        histogram=histogram(actual[finite], value[finite], rounded[finite], distance[finite]),
         share=float(excess.max(initial=0.0)),
         worst=worst,
         worst_actual=None if worst is None else float(wide[worst]),
@@ -265,6 +286,11 @@ def _verdict(
         inf_expected=int(inf_expected.sum()),
         inf_matching=int(inf_matching.sum()),
     )
+
+
+def _mean(values: Array) -> float:
+    with np.errstate(over="ignore"):
+        return float(values.sum()) / max(values.size, 1)
 
 
 def _reason(actual: float, expected: float, excess: float, count: int) -> str:

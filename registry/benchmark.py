@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .call import Call, parse_call, wrong
-from .comparison import Skip, backends_of, decide_each, skipped, skipped_lines
 from .decision import Decision
 from .errors import ContractError, RegistryError, first_line
+from .judging import Skip, backends_of, decide_each, skipped, skipped_lines
 from .measuring import (
     ROUNDS,
     Progress,
@@ -175,7 +175,7 @@ def bench(
         speed = speeds.get(row.candidate.backend) if homes[row.candidate.backend] == row.place else None
         rows.append(_with_times(row, found, nbytes, speed, rounds))
     missed = [skip for each in decisions if variants or not each.eligible for skip in skipped(each)]
-    against = on_host.judged_by[1]
+    against = on_host.judge.against
     return Benchmark(op.id, str(request), against, tuple(rows), tuple(missed), conditions(registry))
 
 
@@ -229,7 +229,7 @@ def _places(
         return
     request = bind_call(registry.catalog, call)
     place = next(iter(request.devices.values()))
-    yield place, Trials(registry, call, request, on_host.judged_by)
+    yield place, Trials(registry, call, request, on_host.judge)
 
 
 def _copies(registry: Registry, call: Call, names: Iterable[str], nbytes: int) -> dict[str, Stopwatch]:

@@ -26,7 +26,7 @@ def cache_folder() -> Path:
     return Path(os.path.expanduser(root)) / "kernel-registry"
 
 
-def write_whole(file: Path, data: bytes, mode: int = 0o600) -> None:
+def write_whole(file: Path, data: bytes | memoryview, mode: int = 0o600) -> None:
     """Writes a file so that a reader, at any time, finds all of the old content or all of the new; so does
     whoever looks after the process was killed.
 

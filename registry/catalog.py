@@ -235,6 +235,11 @@ class Catalog:
         """Where the lock of packages lies: ``REGISTRY_LOCK``, or ``registry.lock`` in the current folder."""
         return Path(self._environment.get("REGISTRY_LOCK") or "registry.lock")
 
+    def bundles(self) -> Path | None:
+        """Where failing comparisons are saved: the folder in ``REGISTRY_BUNDLES``; None without it."""
+        given = self._environment.get("REGISTRY_BUNDLES")
+        return Path(given) if given else None
+
     def frozen(self) -> bool:
         """Whether the environment takes packages by name from the lock alone."""
         return self._environment.get("REGISTRY_FROZEN", "") not in ("", "0")

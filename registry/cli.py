@@ -18,6 +18,7 @@ import registry
 
 from .cli_call import call_options, find_op, frozen_option, json_option, read_call
 from .cli_card import card_command
+from .cli_compare import compare_command, replay_command
 from .cli_conformance import test_command
 from .cli_decisions import check_command, freeze_command
 from .cli_packages import export_command, lock_command, locked_ops
@@ -25,7 +26,7 @@ from .cli_plugin import new_plugin_command
 from .cli_tune import bench_command, tune_command
 from .errors import ContractError, RegistryError
 from .opinfo import Op
-from .tables import comparison_table, decision_table, make_console, table
+from .tables import decision_table, make_console, table
 
 console = make_console()
 
@@ -94,6 +95,10 @@ def ops(as_json: bool) -> None:
     console.print(table(None, header, rows))
 
 
+def _or_default(value: float | None) -> str:
+    return "default" if value is None else f"{value:g}"
+
+
 def _provenance(op: Op) -> str:
     return op.package.provenance if op.package else op.file
 
@@ -138,6 +143,10 @@ def op(name: str, frozen: bool, as_json: bool) -> None:
     rules = [(rule.argument, rule.needed, rule.rule) for rule in manifest.registry.contract]
     if rules:
         console.print(table("Contract", ("argument", "needed", "rule"), rules), "")
+    if manifest.registry.tolerance:
+        said = manifest.registry.tolerance.items()
+        allowed = [(dtype, _or_default(each.relative), _or_default(each.steps)) for dtype, each in said]
+        console.print(table("Tolerance", ("dtype", "relative", "ULP"), allowed), "")
     if manifest.derive:
         derived = [(name, str(value)) for name, value in manifest.derive.items()]
         console.print(table("Derived values", ("name", "is"), derived), "")
@@ -308,25 +317,10 @@ def _thaw(value: Any) -> Any:
     return dict(value) if isinstance(value, dict) else value
 
 
-@main.command()
-@call_options(data=True)
-def compare(as_json: bool, **options: Any) -> None:
-    """Run every eligible backend and variant and judge each against the float64 reference."""
-    op, named = read_call(True, **options)
-    report = registry.compare(op, **named)
-    if as_json:
-        _print_json(report.as_dict())
-    else:
-        console.print(Text(report.request, style="bold"))
-        console.print(comparison_table(report))
-        for line in report.skipped_lines():
-            console.print(Text(line, style="dim"))
-    if not report.ok:
-        sys.exit(1)
-
-
 COMMANDS = (
     card_command,
+    compare_command,
+    replay_command,
     test_command,
     tune_command,
     bench_command,

@@ -21,7 +21,9 @@ from .status import Status, statuses
 if TYPE_CHECKING:
     from .benchmark import Benchmark
     from .cards.card import Card
-    from .comparison import Report
+    from .comparing.replayed import Replay
+    from .comparing.report import Report
+    from .conformance.cases import Case
     from .decision import Decision
     from .decisions.checking import Check
     from .decisions.lockfile import Lock
@@ -252,14 +254,58 @@ class Registry:
                 found[row.backend] = 0 if request.empty else backend.scratch_bytes(exact, row.claim, here)
         return found
 
-    def compare(self, op: str | Op, /, *tensors: Any, **named: Any) -> Report:
+    def compare(
+        self,
+        op: str | Op,
+        /,
+        *tensors: Any,
+        cases: int | Sequence[Mapping[str, Any] | Case] | None = None,
+        seed: int = 0,
+        **named: Any,
+    ) -> Report:
         """Runs every eligible backend and variant and judges each against the float64 reference.
 
         Takes what ``run`` takes, except ``out``; ``outputs`` defaults to the required ones.
-        """
-        from .comparison import compare
 
-        return compare(self, self.op(op), tensors, named)
+        Args:
+            cases: several calls in one report: mappings of arguments, each beside the other arguments; or a
+                number, so many requests drawn from the manifest as ``registry test`` draws them (default: the
+                one call that the other arguments make).
+            seed: of drawn requests. (Attributes of these two names go through ``attrs``.)
+
+        Raises:
+            ContractError: a call breaks the contract, or has no data.
+            PluginError: the op's reference fails.
+        """
+        from .comparing.running import compare
+
+        return compare(self, self.op(op), tensors, named, cases, seed)
+
+    def replay(
+        self,
+        bundle: str | Path,
+        *,
+        backend: str | Sequence[str] | None = None,
+        variant: str | None = None,
+        device: str | None = None,
+        op: str | Op | None = None,
+    ) -> Replay:
+        """Runs the comparison that a bundle holds on this machine, and says what is the same.
+
+        Args:
+            bundle: a file of ``Report.save``.
+            backend: one, or several (default: all that are available here).
+            variant: one (default: all that accept the call).
+            device: ``name``, ``name:0`` or ``name:part of its name`` (default: each backend's own).
+            op: the op to run (default: the one that the bundle names; a package must be given or loaded).
+
+        Raises:
+            PackageError: the file is no bundle, or damaged, truncated or made to deceive.
+            ContractError: it cannot be read; no such op, backend or variant; the call breaks the contract.
+        """
+        from .comparing.replaying import replay
+
+        return replay(self, Path(bundle), backend, variant, device, op)
 
     def bench(self, op: str | Op, /, *tensors: Any, variants: bool = False, **named: Any) -> Benchmark:
         """Times this call on every available backend, or those it names, side by side.

@@ -7,7 +7,7 @@ The field names of the file are camelCase; here they are snake_case. Expressions
 from __future__ import annotations
 
 from ctypes import c_float
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -212,6 +212,15 @@ class Rule(Record, frozen=True):
     needed: str
 
 
+class Tolerance(Record, frozen=True):
+    """How far off a result of one dtype may be; what is left out is as by default."""
+
+    relative: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """The share of the answer's magnitude."""
+    steps: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """Units in the last place that are near enough whatever the magnitude."""
+
+
 class Extensions(Record, frozen=True):
     """What our manifests say beyond the published dialect."""
 
@@ -225,6 +234,8 @@ class Extensions(Record, frozen=True):
     """The bytes a perfect kernel reads and writes, as an expression; benchmarks divide by it."""
     tune: dict[str, list[int | float | bool | str]] = {}
     """Values of tunables that tuning tries beside their defaults."""
+    tolerance: dict[str, Tolerance] = {}
+    """How far off results may be, by dtype of the output."""
 
 
 class Manifest(Record, frozen=True):

@@ -19,7 +19,7 @@ from .text import odd_character
 if TYPE_CHECKING:
     from .benchmark import Benchmark
     from .cards.card import Card
-    from .comparison import Report
+    from .comparing.report import Report
     from .decision import Decision
     from .dispatch import Registry
     from .hookspecs import Finding, RenderedPass

@@ -73,6 +73,16 @@ def samples(request: Request) -> tuple[Part, ...]:
     return tuple(_part(request, index) for index in (last, half))
 
 
+def row_at(request: Request, index: Sequence[int]) -> Index:
+    """The leading dimensions of one row: that of an output's element, by the element's index."""
+    return tuple(slice(at, at + 1) for at in index[: _independent_axes(request)])
+
+
+def of_row(tensor: NumpyArray, row: Index, request: Request) -> NumpyArray:
+    """What a row sees of an input: a view. A tensor that does not vary with rows is seen whole."""
+    return tensor[_own(tensor.shape, row, _rank(request))]
+
+
 def split_rows(request: Request) -> dict[str, tuple[int, tuple[int, ...]]]:
     """The number of rows of each tensor by role, and the dimensions of one: what is left of its shape
     without the leading dimensions along which results do not depend on each other."""

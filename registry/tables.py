@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .comparison import HEADER, Report
+from .comparing import text as comparing_text
+from .comparing.replayed import DIFFERENCES, Replay
+from .comparing.replayed import HEADER as REPLAY_HEADER
+from .comparing.report import Report
 from .decision import HEADER as DECISION_HEADER
 from .decision import Decision
 
@@ -73,9 +76,24 @@ def decision_table(decision: Decision) -> Table:
 
 
 def comparison_table(report: Report) -> Table:
-    """Every output of every backend and variant against the reference."""
+    """Every output of every backend and variant against the reference, over all cases."""
     rows: list[Sequence[str | Text]] = [
         (*row[:3], Text(row[3], style="green" if row[3] == "ok" else "bold red"), *row[4:])
         for row in report.table()
     ]
-    return table(f"against {report.against}", HEADER, rows)
+    return table(f"against {report.against}", comparing_text.HEADER, rows)
+
+
+def histogram_table(report: Report) -> Table:
+    """How many elements of each backend's outputs lie how many ULP from the right answer."""
+    return table(None, *comparing_text.histograms(report))
+
+
+def replay_tables(replay: Replay) -> list[Table]:
+    """A bundle's outputs here and there, and what else differs."""
+    rows: list[Sequence[str | Text]] = [
+        (*row[:3], Text(row[3], style="green" if row[3] == "ok" else "bold red"), *row[4:])
+        for row in replay.table()
+    ]
+    made = [table(None, REPLAY_HEADER, rows)]
+    return made + ([table(None, DIFFERENCES, replay.differences)] if replay.differences else [])

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .accuracy import Expected, judge, judge_pair
 from .arrays import NumpyArray, is_pair
 from .call import Call, wrong
-from .comparison import expected_outputs, run_poisoned
 from .errors import first_line
+from .judging import Judge, make_judge, run_poisoned
 from .measuring import ROUNDS, Progress, Stopwatch, Times, measure, no_progress, stopwatch
 from .request import Request
 from .tuned import Candidate
@@ -37,8 +36,7 @@ class Trials:
     Args:
         call: what is to be computed; its tensors hold data.
         request: the call bound to its op.
-        judged_by: what results are judged by, as `expected_outputs` gives it; without a reference they are
-            judged by the first of them.
+        judge: what results are held against (default: the call's own).
 
     Raises:
         ContractError: a tensor is a pair, or there is nothing to compute.
@@ -49,7 +47,7 @@ class Trials:
         registry: Registry,
         call: Call,
         request: Request,
-        judged_by: tuple[Mapping[str, Expected] | None, str] | None = None,
+        judge: Judge | None = None,
     ):
         for role, value in call.tensors.items():
             if is_pair(value):
@@ -60,10 +58,10 @@ class Trials:
         self.request = request
         self._registry = registry
         self._first: Mapping[str, NumpyArray] = {}
-        if judged_by is None:
+        if judge is None:
             hosts = {role: registry.host(value) for role, value in call.tensors.items()}
-            judged_by = expected_outputs(registry, call.op, hosts, request.attrs)
-        self.judged_by = judged_by
+            judge = make_judge(registry, call.op, hosts, request.attrs)
+        self.judge = judge
 
     def pinned(self, candidate: Candidate) -> dict[str, Any]:
         """The call's arguments with a candidate named."""
@@ -98,12 +96,10 @@ class Trials:
             backend.wait(catalog.options(backend.name, device))
 
     def _wrong(self, actual: Mapping[str, NumpyArray]) -> str:
-        expected = self.judged_by[0]
         self._first = self._first or actual
         for role, value in actual.items():
             dtype = self.request.outputs[role].dtype
-            other = self._first[role]
-            verdict = judge(value, expected[role], dtype) if expected else judge_pair(value, other)
+            verdict = self.judge.verdict(role, value, dtype, self._first[role])
             if not verdict.ok:
                 return f"{role}: {verdict.reason}"
         return ""

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from .call import parse_call, wrong
-from .comparison import Skip, skipped, skipped_lines
 from .decide import Offer, Policy
 from .decision import Decision
 from .errors import NoPlanError, RegistryError, first_line
+from .judging import Skip, skipped, skipped_lines
 from .measuring import ROUNDS, Progress, Times, conditions, no_progress, time_cells
 from .opinfo import Op
 from .planning import bind_call
@@ -150,7 +150,7 @@ def tune(
     registry.forget_plans()
     return Tuning(
         request=str(request),
-        against=trials.judged_by[1],
+        against=trials.judge.against,
         choice=choice,
         rows=tuple(_row(trial, choice, rounds) for trial in tried),
         skipped=(*skipped(decision), *refused),

@@ -33,7 +33,12 @@ RESULTS = (
     "registry.decision.Decision",
     "registry.decision.Row",
     "registry.plan.Plan",
-    "registry.comparison.Report",
+    "registry.comparing.report.Report",
+    "registry.comparing.report.BackendVerdict",
+    "registry.comparing.records.Comparison",
+    "registry.accuracy.Verdict",
+    "registry.comparing.replayed.Replay",
+    "registry.comparing.replayed.Replayed",
     "registry.benchmark.Benchmark",
     "registry.tuning.Tuning",
     "registry.cards.card.Card",
@@ -91,6 +96,9 @@ def api() -> str:
             "## Conformance\n",
             "`from registry import conformance`\n",
             *(entry(f"registry.conformance.{name}") for name in conformance.__all__),
+            "## Tests of your own\n",
+            "`from registry.testing import assert_backends_agree`\n",
+            entry("registry.testing.assert_backends_agree"),
         )
     )
 

@@ -365,6 +365,18 @@ FAULTS: list[tuple[tuple[str | int, ...], Any, str, Sequence[str]]] = [
         "$.bindingSets.main[2].struct.fields[0].value",
         ["did you mean 'count'"],
     ),
+    (
+        ("registry",),
+        {"tolerance": {"float33": {"steps": 1}}},
+        "$.registry.tolerance.float33",
+        ["did you mean 'float32'"],
+    ),
+    (
+        ("registry",),
+        {"tolerance": {"float16": {"steps": -1}}},
+        "$.registry.tolerance.float16.steps",
+        ["found -1", ">= 0"],
+    ),
     # families
     ((*TWO, "priority"), "{p}", f"{FAMILY}.priority", ["{p}", "found: id, n"]),
     ((*TWO, "whem"), [], f"{FAMILY}.whem (variant 'two')", ["did you mean 'when'"]),

@@ -23,7 +23,7 @@ from .replaying import replay
 from .report import BackendReport, Failure, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from hypothesis.strategies import SearchStrategy
 
@@ -41,6 +41,7 @@ __all__ = [
     "Report",
     "Tensor",
     "check",
+    "draw",
     "illegal",
     "legal",
     "read_case",
@@ -73,6 +74,31 @@ def illegal(registry: Registry, op: str | Op) -> SearchStrategy[Case]:
     return illegal_cases(registry, registry.op(op))
 
 
+def draw(
+    registry: Registry,
+    op: str | Op,
+    *,
+    cases: int = 100,
+    seed: int = 0,
+    backend: str | Sequence[str] | None = None,
+    variant: str | None = None,
+) -> Iterator[Case]:
+    """The legal requests that `run` tries, one by one: the same for one seed, as long as none fails.
+
+    ``backend`` (one or several; default: all that are available) and ``variant`` are who will run them: they
+    are drawn so that in time every variant gets one.
+
+    Raises:
+        RegistryError: hypothesis is not installed, or no legal request was found.
+        ContractError: no such op, backend or variant, or no case at all.
+    """
+    _check_count(cases)
+    _need_hypothesis()
+    from .drawing import drawn
+
+    return drawn(registry, registry.op(op), cases, seed, backend, variant)
+
+
 def run(
     registry: Registry,
     op: str | Op,
@@ -98,8 +124,7 @@ def run(
         RegistryError: hypothesis is not installed, or no legal request was found.
         ContractError: no such op, backend, variant or check, or no case at all.
     """
-    if not isinstance(cases, int) or cases < 1:
-        raise ContractError(f"cases={cases!r}; needed: an integer of at least 1")
+    _check_count(cases)
     unknown = [name for name in checks if name not in CHECKS]
     if unknown or not checks:
         raise ContractError(f"checks={list(checks)!r}; needed: some of {', '.join(CHECKS)}")
@@ -107,6 +132,11 @@ def run(
     from .suite import run_suite
 
     return run_suite(registry, registry.op(op), cases, seed, backend, variant, progress, checks)
+
+
+def _check_count(cases: int) -> None:
+    if not isinstance(cases, int) or cases < 1:
+        raise ContractError(f"cases={cases!r}; needed: an integer of at least 1")
 
 
 def _need_hypothesis() -> None:

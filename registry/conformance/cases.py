@@ -12,9 +12,9 @@ import numpy as np
 
 from ..accuracy import RELATIVE, round_to
 from ..arrays import NumpyArray
-from ..comparison import poisoned
 from ..dtypes import STORAGE, finfo, numpy_dtype
 from ..errors import ContractError
+from ..judging import poisoned
 from ..request import TensorType
 
 Layout = Literal["plain", "strided", "reversed", "transposed", "swapped", "read-only"]

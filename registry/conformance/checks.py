@@ -8,17 +8,17 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..accuracy import RELATIVE, Expected, Verdict, judge, judge_pair, round_to
+from ..accuracy import RELATIVE, Expected
 from ..arrays import NumpyArray, overlaps
 from ..call import parse_call
-from ..comparison import decide_each, expected_outputs, run_poisoned
 from ..dispatch import Registry
-from ..dtypes import finfo, numpy_dtype
 from ..errors import ContractError
+from ..judging import NOT_JUDGED, NOT_PROMISED, Judge, decide_each, make_judge, run_poisoned
 from ..opinfo import Op
 from ..parts import samples
 from ..request import Request
-from .cases import Case, Tensor
+from ..rounding import units
+from .cases import Case
 
 Place = tuple[str, str]
 """A backend and a variant."""
@@ -28,8 +28,6 @@ Check = Literal["contract", "accuracy", "determinism", "batch-invariance", "refu
 a second run gives the same bits; that fewer rows give the same bits; that illegal requests are refused."""
 CHECKS: tuple[Check, ...] = get_args(Check)
 
-NOT_JUDGED = "elements without a finite right answer were not judged"
-NOT_PROMISED = "elements that NaN, infinity or subnormal numbers reach came out wrong, which nobody promised"
 ALONE = "no reference and no second result: held against itself"
 
 
@@ -67,10 +65,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trial:
-    """A case made ready: its request, who takes it and who does not (backend, variant), the right answer.
+    """A case made ready: its request, who takes it and who does not (backend, variant), and its judge.
 
-    ``touched`` marks the elements that NaN, infinity or a tensor of subnormal numbers reaches; ``invariant``
-    are the candidates whose bits are promised not to depend on the number of rows.
+    ``invariant`` are the candidates whose bits are promised not to depend on the number of rows.
     """
 
     registry: Registry
@@ -79,8 +76,7 @@ class Trial:
     request: Request
     candidates: tuple[Place, ...]
     rejected: tuple[Place, ...]
-    expected: Mapping[str, Expected] | None
-    touched: Mapping[str, NumpyArray]
+    judge: Judge
     invariant: frozenset[Place]
 
 
@@ -117,16 +113,6 @@ def make_trial(registry: Registry, op: Op, case: Case, backend: str | None, vari
         raise ContractError("no backend is available; `registry backends` says why")
     request = decisions[0].request
     arrays = {role: registry.host(value) for role, value in parse_call(op, (), call).tensors.items()}
-    expected = expected_outputs(registry, op, arrays, request.attrs)[0]
-    touched = {}
-    made = {op.input_names[name]: tensor for name, tensor in case.inputs.items()}
-    extremes = {role: _extremes(made[role], array) for role, array in arrays.items()}
-    if expected and any(mask.any() for mask in extremes.values()):
-        unknown = {
-            role: np.where(extremes[role], array.dtype.type(np.nan), array) for role, array in arrays.items()
-        }
-        spread = expected_outputs(registry, op, unknown, request.attrs)[0] or {}
-        touched = {role: np.isnan(value.value) for role, value in spread.items()}
     return Trial(
         registry,
         op,
@@ -134,8 +120,7 @@ def make_trial(registry: Registry, op: Op, case: Case, backend: str | None, vari
         request,
         tuple((row.backend, row.variant) for d in decisions for row in d.eligible),
         tuple((row.backend, row.variant) for d in decisions for row in d.rejected if row.claim),
-        expected,
-        touched,
+        make_judge(registry, op, arrays, request.attrs, extremes(op, case, arrays)),
         frozenset(
             (row.backend, row.variant)
             for d in decisions
@@ -170,13 +155,13 @@ def try_candidate(
     worst: dict[str, float] = {}
     for role, value in again.items():
         dtype = trial.request.outputs[role].dtype
-        if trial.expected is None:
-            verdict = judge_pair(value, first.get(role, value))
+        target = trial.registry.catalog.backend(backend)
+        verdict = trial.judge.fair_verdict(target, role, value, dtype, first.get(role, value))
+        notes += [verdict.note] if verdict.note in (NOT_JUDGED, NOT_PROMISED) else []
+        if trial.judge.expected is None:
             notes += [] if first else [ALONE]
         else:
-            verdict, note = _judge(trial, backend, role, value, dtype)
-            notes += [note] if note else []
-            ulp = _worst_ulp(value, trial.expected[role], dtype)
+            ulp = _worst_ulp(value, trial.judge.expected[role], dtype)
             worst[dtype] = max(ulp, worst.get(dtype, 0.0))
         if not verdict.ok:
             findings.append(Finding(role, str(verdict.reason), "accuracy"))
@@ -248,28 +233,6 @@ def _memory(array: NumpyArray) -> bytes:
     return whole.tobytes() if isinstance(whole, np.ndarray) else array.tobytes()
 
 
-def _judge(
-    trial: Trial, backend: str, role: str, value: NumpyArray, dtype: str
-) -> tuple[Verdict, str | None]:
-    """The verdict, which leaves out what nobody promises, and a note when that made the difference."""
-    assert trial.expected is not None
-    expected = trial.expected[role]
-    verdict = judge(value, expected, dtype)
-    if verdict.ok or value.shape != expected.value.shape:
-        return verdict, None
-    touched = trial.touched.get(role, np.zeros((), bool))
-    excused = {NOT_JUDGED: ~np.isfinite(expected.value) & ~touched}
-    if not trial.registry.catalog.backend(backend).extremes_promised:
-        excused[NOT_PROMISED] = touched & np.ones(value.shape, bool)
-    right = round_to(expected.value, dtype)
-    for note, mask in excused.items():
-        value = np.where(mask, right, value)
-        verdict = judge(value, expected, dtype)
-        if verdict.ok:
-            return verdict, note
-    return verdict, None
-
-
 def _different(left: NumpyArray, right: NumpyArray) -> int:
     """Elements that differ in their bits; NaN has many, all the same here."""
     if (left.shape, left.dtype) != (right.shape, right.dtype):
@@ -284,17 +247,18 @@ def _different(left: NumpyArray, right: NumpyArray) -> int:
 def _worst_ulp(value: NumpyArray, expected: Expected, dtype: str) -> float:
     if dtype not in RELATIVE or value.shape != expected.value.shape:
         return 0.0
-    limits = finfo(numpy_dtype(dtype))
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(expected.value), expected.magnitude + expected.floor)
-        unit = np.ldexp(float(limits.eps), np.frexp(size)[1] - 1)
-        error = np.abs(value.astype(np.float64) - expected.value)
-        found = error / np.maximum(unit, float(limits.smallest_subnormal))
+        found = np.abs(value.astype(np.float64) - expected.value) / units(size, dtype)
     return float(found.max(initial=0.0, where=np.isfinite(found)))
 
 
-def _extremes(made: Tensor, array: NumpyArray) -> NumpyArray:
-    """Which elements are NaN, infinite or meant to be subnormal."""
-    if array.dtype.name not in RELATIVE:
-        return np.zeros(array.shape, bool)
-    return ~np.isfinite(array) | (made.special == "subnormal")
+def extremes(op: Op, case: Case, arrays: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
+    """By input, which elements of a case are NaN, infinite or meant to be subnormal."""
+    made = {op.input_names[name]: tensor for name, tensor in case.inputs.items()}
+    return {
+        role: ~np.isfinite(array) | (made[role].special == "subnormal")
+        if array.dtype.name in RELATIVE
+        else np.zeros(array.shape, bool)
+        for role, array in arrays.items()
+    }

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
-import hypothesis
-from hypothesis import HealthCheck, Phase, Verbosity, settings
-from hypothesis.errors import Flaky, Unsatisfiable
+from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from ..dispatch import Registry
-from ..errors import RegistryError
 from ..opinfo import Op
 from .cases import Case
 from .checks import Check, Finding, Outcome, Place, make_trial, try_candidate
+from .drawing import search
 from .refusals import REFUSAL, check_refused, with_spy
 from .report import MAX_FAILURES, Failure, Report, command_name
 from .strategies import illegal_cases, legal_cases
@@ -97,11 +96,7 @@ def _search(
     seed: int,
     number: int,
 ) -> Failure | None:
-    """Tries the simplest case (number 0) or one drawn case; a failure is shrunk.
-
-    Each is a search of its own, for hypothesis follows a case with near copies of it, and here a case is
-    costly: it compiles kernels.
-    """
+    """Tries the simplest case (number 0) or one drawn case; a failure is shrunk."""
     calls = 0
     last: Failure | None = None
 
@@ -116,20 +111,6 @@ def _search(
             last = Failure(op, backend, variant, finding.output, finding.reason, case)
             raise _Wrong
 
-    quiet = settings(
-        max_examples=2 if number else 1,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-        report_multiple_bugs=False,
-        print_blob=False,
-    )
-    try:
-        hypothesis.seed(f"{seed} {number}")(quiet(hypothesis.given(strategy)(one)))()
-    except (_Wrong, Flaky):
-        return last
-    except Unsatisfiable as error:
-        raise RegistryError(f"{op}: no request was found that its contract takes") from error
-    return None
+    with suppress(_Wrong, Flaky):
+        search(op, strategy, one, seed, number)
+    return last

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from ..accuracy import RELATIVE
 from ..dtypes import STORAGE
 from ..errors import ManifestError, suggestion
 from ..manifest import Binding, Dispatch, Manifest, Pass, Port, Variant, value_key
@@ -149,6 +150,8 @@ def _check_extensions(op: Op, contract: Names, derived: Names) -> None:
     for name, values in op.manifest.registry.tune.items():
         _known(name, op.tunables, "tunable", step("$.registry.tune", name))
         _not_empty(values, step("$.registry.tune", name))
+    for name in op.manifest.registry.tolerance:
+        _known(name, tuple(RELATIVE), "floating-point dtype", step("$.registry.tolerance", name))
 
 
 def _check_variants(op: Op, derived: Names) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..accuracy import Expected, Verdict, judge, judge_pair
+from ..accuracy import Verdict
 from ..arrays import NumpyArray
-from ..comparison import expected_outputs
 from ..dtypes import STORAGE, numpy_dtype
 from ..errors import NoPlanError, RegistryError
+from ..judging import Judge, make_judge
 from ..opinfo import Op, TensorSpec
 from ..text import odd_character
 from .files import Files
@@ -120,11 +120,10 @@ def _run(
         plan = registry.last()
         assert plan is not None
         values = dict(zip(plan.request.asked, map(registry.host, result), strict=True))
-        expected, _ = expected_outputs(registry, op, call["inputs"], plan.request.attrs)
+        judge = make_judge(registry, op, call["inputs"], plan.request.attrs)
         faults = []
         for role, value in values.items():
-            answer = expected.get(role) if expected is not None else None
-            verdict = _judge(value, wanted[role], answer, first.get(role, value))
+            verdict = _judge(role, value, wanted[role], judge, first.get(role, value))
             faults += [f"{role}: {verdict.reason}"] if not verdict.ok else []
         first = first or values
         state = "failed" if faults else "passed"
@@ -133,14 +132,12 @@ def _run(
         yield Outcome(name, "", "", "skipped", "no backend here takes it")
 
 
-def _judge(value: NumpyArray, wanted: _Wanted, expected: Expected | None, other: NumpyArray) -> Verdict:
+def _judge(role: str, value: NumpyArray, wanted: _Wanted, judge: Judge, first: NumpyArray) -> Verdict:
     if value.shape != wanted.shape or value.dtype.name != wanted.dtype:
         found = f"{value.dtype.name}{list(value.shape)}"
         return Verdict(False, f"{found}, expected {wanted.dtype}{list(wanted.shape)}")
-    if wanted.values is None:
-        return judge(value, expected, wanted.dtype) if expected is not None else judge_pair(value, other)
-    if wanted.tolerance is None and expected is not None:
-        return judge(value, expected, wanted.dtype)
+    if wanted.values is None or (wanted.tolerance is None and judge.expected is not None):
+        return judge.verdict(role, value, wanted.dtype, first)
     with np.errstate(all="ignore"):
         near = np.abs(value.astype(np.float64) - wanted.values) <= (wanted.tolerance or 0.0)
     near |= (value == wanted.values) | (np.isnan(wanted.values) & np.isnan(value.astype(np.float64)))

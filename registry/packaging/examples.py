@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..accuracy import RELATIVE, round_to
+from ..accuracy import round_to
 from ..arrays import NumpyArray
-from ..comparison import expected_outputs
 from ..conformance.candidates import complaint, dtypes_of, inferred
 from ..conformance.cases import Case
 from ..conformance.drafts import Draft
 from ..dtypes import finfo, numpy_dtype
 from ..errors import PackageError
+from ..judging import make_judge
 from ..opinfo import Op
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ def _legal(registry: Registry, op: Op, draft: Draft) -> Case | None:
 def _written(registry: Registry, op: Op, case: Case, names: Mapping[str, str], number: str) -> dict[str, Any]:
     arrays = case.arrays()
     attrs = {**op.attributes, **case.attrs}
-    expected, _ = expected_outputs(registry, op, arrays, attrs)
-    assert expected is not None
+    judge = make_judge(registry, op, arrays, attrs)
+    assert judge.expected is not None
     outputs = {}
     for role, tensor in inferred(registry, op, case).items():
-        answer, dtype = expected[role], tensor.dtype
-        limit = RELATIVE[dtype] * float(np.max(answer.floor + answer.magnitude, initial=0.0))
+        answer, dtype = judge.expected[role], tensor.dtype
+        limit = judge.tolerances[dtype].relative * float(np.max(answer.floor + answer.magnitude, initial=0.0))
         if dtype != "float32":
             limit += float(finfo(numpy_dtype(dtype)).eps) * float(np.max(np.abs(answer.value), initial=0.0))
         outputs[names[role]] = {
