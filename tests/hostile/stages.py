@@ -66,6 +66,7 @@ def steps(reg: Registry, op: Op) -> Iterator[Callable[[], Any]]:
         yield lambda named=named: reg.infer(op, **named)
         yield lambda named=named: str(reg.explain(op, **named, backend="webgpu", profile=PROFILE))
         yield lambda named=named: reg.render(op, **named, backend="webgpu", profile=PROFILE)
+        yield lambda named=named: reg.lint(op, **named, backend="webgpu", profile=PROFILE)
         yield lambda named=named: reg.peak_memory(op, **named, backend="webgpu", profile=PROFILE)
 
 

@@ -23,10 +23,12 @@ from registry.request import Request
 from .implementations import IMPLEMENTATIONS
 from .profile import Profile
 
-_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+# Sources may be a stranger's: no pattern looks through the rest of a text more than once.
+_COMMENTS = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
+_NUMBER = re.compile(r"\b\d[\w.]*")
 _SUBGROUP_CALL = re.compile(r"\b(subgroup[A-Z]\w*|quad(Broadcast|Swap[XY]|SwapDiagonal))\s*\(")
 _SUBGROUP_VALUE = re.compile(r"\b(subgroup_invocation_id|subgroup_size|subgroup_id|num_subgroups)\b")
-_DIRECTIVE = re.compile(r"^[ \t]*(?:enable|requires)\b[^;]*;[ \t]*\n?", re.M)
+_DIRECTIVE = re.compile(r"^[ \t]*(?:enable|requires)\b[^;]{0,256};[ \t]*\n?", re.M)
 
 
 def render_variant(
@@ -81,7 +83,7 @@ def add_headers(source: str, implementation: str) -> str:
     body = _DIRECTIVE.sub("", source)
     code = _COMMENTS.sub("", body)
     needs = []
-    if re.search(r"\bf16\b|\b\d[\w.]*h\b", code):
+    if re.search(r"\bf16\b", code) or any(found[0].endswith("h") for found in _NUMBER.finditer(code)):
         needs.append("f16")
     if _SUBGROUP_CALL.search(code) or _SUBGROUP_VALUE.search(code):
         needs.append("subgroups")
