@@ -33,6 +33,7 @@ from registry import (
     hookimpl,
 )
 from registry.cli import main
+from registry.comparing.reading import _depth
 from registry.language.expressions import parse
 from registry.language.meter import EvaluationError, metered, spend
 from registry.language.templates import TemplateError, parse_template
@@ -324,6 +325,9 @@ WRONG_SHADERS = {
     "no entry point": "fn other() {}",
     "another binding": bombs.TEMPLATE.replace("Y[i]", "Z[i]"),
     "a workgroup that is too large": bombs.TEMPLATE.replace("@workgroup_size(64)", "@workgroup_size(9999)"),
+    "a chain of ifs": bombs.TEMPLATE.replace(
+        "let i", "if (true) {}" + "else if (true) {}" * 1100 + "let i", 1
+    ),
     "a letter that WGSL lacks": bombs.TEMPLATE + "\u20ac",
     "too much memory": "var<workgroup> w: array<f32, 99999999>;\n"
     + bombs.TEMPLATE.replace("X[i] +", "w[i] +"),
@@ -450,3 +454,9 @@ def test_rude_backends_stop_no_other(deeds: dict[str, Any]) -> None:
             reg.run("BiasAdd", **call, backend=backend)
         except RegistryError as error:
             assert str(error)
+
+
+def test_an_index_whose_text_stays_open() -> None:
+    """Looked through once, not once for each of its quotes, which would take hours."""
+    assert _depth('[{"' + '\\"' * 500_000) == 2
+    assert _depth('["' + '\\"' * 500_000 + "\\") == 1

@@ -659,6 +659,22 @@ PACKAGES: Mapping[str, Callable[[Path], None]] = {
     "calls that are none": _replaced("twice.wgsl.jinja", b"subgroupA " * 13_000),
     "words without an end": _replaced("twice.wgsl.jinja", b"subgroupA" * 14_000),
     "blanks and tabs": _replaced("twice.wgsl.jinja", b"{{ n }}" + b" \t" * 65_000),
+    "blocks in blocks": _replaced("twice.wgsl.jinja", b"fn f() {" + b"{" * 60_000 + b"}" * 60_000 + b"}"),
+    "ifs in ifs": _replaced("twice.wgsl.jinja", b"fn f() {" + b"if(a){" * 12_000 + b"}" * 12_000 + b"}"),
+    "ifs after ifs": _replaced("twice.wgsl.jinja", b"fn f() { if(a){}" + b"else if(a){}" * 9000 + b"}"),
+    "loops in loops": _replaced("twice.wgsl.jinja", b"fn f() {" + b"loop{" * 12_000 + b"}" * 12_000 + b"}"),
+    "brackets in brackets": _replaced(
+        "twice.wgsl.jinja", b"fn f() { let a = " + b"(" * 60_000 + b"1" + b")" * 60_000 + b";}"
+    ),
+    "functions that call": _replaced(
+        "twice.wgsl.jinja", b"".join(b"fn f%d(){f%d();}" % (i, i + 1) for i in range(5000))
+    ),
+    "a function that calls itself": _replaced("twice.wgsl.jinja", b"fn f() { f(); f(); f(); }"),
+    "a long statement": _replaced("twice.wgsl.jinja", b"fn f() { let a = " + b"a + " * 30_000 + b"a; }"),
+    "commas": _replaced("twice.wgsl.jinja", b"fn f() { f(" + b"a," * 60_000 + b"a); }"),
+    "brackets that stay open": _replaced("twice.wgsl.jinja", b"fn f() { let a = " + b"f(a[" * 30_000),
+    "angles": _replaced("twice.wgsl.jinja", b"var<private> a: " + b"array<" * 20_000),
+    "blocks that stay open": _replaced("twice.wgsl.jinja", b"fn f() { while a < 1 {" * 5000),
     "a pipe": _pipe,
     "a pipe as manifest": _manifest_pipe,
     "a device": _device,
