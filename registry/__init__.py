@@ -5,7 +5,7 @@ The functions here are the methods of one shared `Registry`; make your own for a
 
 from __future__ import annotations
 
-from .dispatch import Registry
+from .api import Registry
 from .errors import (
     BackendError,
     ContractError,

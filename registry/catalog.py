@@ -13,9 +13,9 @@ from .loaded import Loaded
 
 if TYPE_CHECKING:
     from .hookspecs import Availability, Backend
+    from .measuring.tuned import Store
     from .opinfo import Op
     from .plugins import Plugins
-    from .tuned import Store
 
 
 KEEP: Any = object()
@@ -256,7 +256,7 @@ class Catalog:
         with self._lock:
             if self._store is None:
                 from .cache import cache_folder
-                from .tuned import Store
+                from .measuring.tuned import Store
 
                 self._store = Store(cache_folder())
             return self._store

@@ -19,7 +19,7 @@ from .request import Request
 from .scope import NO_DEVICE, request_scope
 
 if TYPE_CHECKING:
-    from .tuned import Choice
+    from .measuring.tuned import Choice
 
 
 @dataclass(frozen=True)

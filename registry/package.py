@@ -17,15 +17,15 @@ from .packaging.metadata import TEMPLATE_SUFFIXES, check_metadata, parse_metadat
 from .text import odd_character
 
 if TYPE_CHECKING:
-    from .benchmark import Benchmark
+    from .api import Registry
     from .cards.card import Card
     from .comparing.report import Report
     from .decision import Decision
-    from .dispatch import Registry
     from .hookspecs import Finding, RenderedPass
+    from .measuring.benchmark import Benchmark
+    from .measuring.tuning import Tuning
     from .plan import Plan
     from .symbols import Shape
-    from .tuning import Tuning
 
 
 class Handle:

@@ -12,9 +12,9 @@ import numpy as np
 from registry import Registry
 from registry.accuracy import round_to
 from registry.call import parse_call
+from registry.measuring.tuned import Candidate, Choice, Entry, key_of, source_digest
 from registry.planning import bind_call
 from registry.selection import contenders
-from registry.tuned import Candidate, Choice, Entry, key_of, source_digest
 
 THREADS = 8
 CALLS = 200

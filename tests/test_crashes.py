@@ -19,7 +19,7 @@ from pathlib import Path
 from registry.decisions import lockfile
 from registry.decisions.records import Asked, Chosen, Decided, Source
 from registry.packaging import lock as packages
-from registry.tuned import Candidate, Choice, Entry, Store
+from registry.measuring.tuned import Candidate, Choice, Entry, Store
 
 kind, folder = sys.argv[1], Path(sys.argv[2])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..call import Call, parse_call
 from ..decision import Decision, Row
 from ..errors import NoPlanError, RegistryError
-from ..measuring import conditions
+from ..measuring.timing import conditions
 from ..planning import bind_call, settle
 from ..request import Request
 from ..text import lay_out
@@ -20,7 +20,7 @@ from .lockfile import Lock, read_lock
 from .records import Asked, Chosen, Decided, as_plain, chosen_of, counted, parse_tensor
 
 if TYPE_CHECKING:
-    from ..dispatch import Registry
+    from ..api import Registry
     from ..opinfo import Op
 
 HEADER = ("", "backend", "variant", "verdict", "because", "found", "needed")
@@ -144,7 +144,7 @@ def _differences(
 
 def _judge(registry: Registry, settings: Mapping[str, Any], judges: dict[str, Registry]) -> Registry:
     """A registry with the plugins of this one and the settings of a request."""
-    from ..dispatch import Registry
+    from ..api import Registry
 
     name = json.dumps(settings, sort_keys=True)
     if name not in judges:

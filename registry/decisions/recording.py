@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RegistryWarning
-from ..measuring import conditions
+from ..measuring.timing import conditions
 from .lockfile import add
 from .records import Decided, asked_of, chosen_of
 
 if TYPE_CHECKING:
+    from ..api import Registry
     from ..call import Call
     from ..decision import Decision
-    from ..dispatch import Registry
     from ..plan import Plan
 
 

@@ -20,7 +20,7 @@ from ..text import odd_character
 from .files import Files
 
 if TYPE_CHECKING:
-    from ..dispatch import Registry
+    from ..api import Registry
 
 NAME = "test.json"
 MAX_CASES = 4096

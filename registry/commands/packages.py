@@ -10,11 +10,11 @@ from rich.text import Text
 
 import registry
 
-from .catalog import Catalog
-from .cli_call import json_option
-from .errors import PackageError, RegistryError
-from .opinfo import Op
-from .tables import make_console, table
+from ..catalog import Catalog
+from ..errors import PackageError, RegistryError
+from ..opinfo import Op
+from ..tables import make_console, table
+from .options import json_option
 
 
 @click.command("lock")
@@ -27,9 +27,9 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
 
     PACKAGE is owner/name@v1 or owner/name@<commit>. Without it every entry is brought up to date.
     """
-    from .packaging.finding import entry_of, fetch_new, locked
-    from .packaging.hub import make_reference
-    from .packaging.lock import add_entries, read_lock
+    from ..packaging.finding import entry_of, fetch_new, locked
+    from ..packaging.hub import make_reference
+    from ..packaging.lock import add_entries, read_lock
 
     lock = read_lock(Catalog((), False).lock_path())
     wanted = [make_reference(package, None, None)] if package else [entry.reference for entry in lock.entries]
@@ -68,7 +68,7 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
 @json_option
 def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
     """Write an operator into FOLDER as a published package: manifest, templates, cases, digests, a card."""
-    from .packaging.export import export_op
+    from ..packaging.export import export_op
 
     made = export_op(registry._shared, registry.op(op), folder, dialect)
     assert made.package is not None
@@ -82,8 +82,8 @@ def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
 
 def locked_ops() -> list[Op]:
     """The packages of registry.lock that are in the hub client's cache; says which are not."""
-    from .packaging.finding import locked
-    from .packaging.lock import read_lock
+    from ..packaging.finding import locked
+    from ..packaging.lock import read_lock
 
     lock = read_lock(Catalog((), False).lock_path())
     found = []

@@ -11,10 +11,10 @@ import click
 
 import registry
 
-from .dispatch import Registry
-from .errors import ContractError
-from .inputs import read_settings, read_tensors
-from .opinfo import Op
+from ..api import Registry
+from ..errors import ContractError
+from ..inputs import read_settings, read_tensors
+from ..opinfo import Op
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 frozen_option = click.option("--frozen", is_flag=True, help="Take packages by name from registry.lock alone.")

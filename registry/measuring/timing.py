@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .dispatch import Registry
+    from ..api import Registry
 
 ROUNDS = 15
 FEWEST_ROUNDS = 5

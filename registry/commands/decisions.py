@@ -16,15 +16,15 @@ from rich.text import Text
 
 import registry
 
-from .call import parse_call
-from .cli_call import call_options, json_option, read_call
-from .decisions.checking import HEADER, Difference
-from .decisions.lockfile import NAME, Lock, add, read_lock
-from .decisions.recording import Log
-from .decisions.records import Decided, counted
-from .errors import ContractError
-from .planning import bind_call, settle
-from .tables import make_console, table
+from ..call import parse_call
+from ..decisions.checking import HEADER, Difference
+from ..decisions.lockfile import NAME, Lock, add, read_lock
+from ..decisions.recording import Log
+from ..decisions.records import Decided, counted
+from ..errors import ContractError
+from ..planning import bind_call, settle
+from ..tables import make_console, table
+from .options import call_options, json_option, read_call
 
 file_option = click.option(
     "--file", "file", type=click.Path(path_type=Path), default=NAME, show_default=True, help="The lock."
