@@ -12,7 +12,8 @@ import registry_cuda
 import registry_manifests
 import registry_numpy
 import registry_webgpu
-from registry import Registry, measuring
+from registry import Registry
+from registry.measuring import timing
 
 LIBRARIES = (
     "cupy-cuda12x",
@@ -36,7 +37,7 @@ def open_registry() -> Registry:
 
 def conditions(reg: Registry) -> dict[str, Any]:
     """What the results hold for: devices, drivers, versions, those of libraries too, and the date."""
-    found = measuring.conditions(reg)
+    found = timing.conditions(reg)
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
             found["versions"][name] = metadata.version(name)

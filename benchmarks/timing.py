@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from registry import Registry
-from registry.measuring import Times
+from registry.measuring.timing import Times
 
 Call = Callable[[], Any]
 RUNS = 7

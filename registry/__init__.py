@@ -5,7 +5,7 @@ The functions here are the methods of one shared `Registry`; make your own for a
 
 from __future__ import annotations
 
-from .dispatch import Registry
+from .api import Registry
 from .errors import (
     BackendError,
     ContractError,
@@ -33,10 +33,12 @@ backends = _shared.backends
 batch = _shared.batch
 bench = _shared.bench
 card = _shared.card
+check = _shared.check
 compare = _shared.compare
 configure = _shared.configure
 empty = _shared.empty
 explain = _shared.explain
+freeze = _shared.freeze
 infer = _shared.infer
 last = _shared.last
 lint = _shared.lint
@@ -46,6 +48,7 @@ ops = _shared.ops
 packages = _shared.packages
 peak_memory = _shared.peak_memory
 prepare = _shared.prepare
+record = _shared.record
 refresh = _shared.refresh
 render = _shared.render
 replay = _shared.replay
@@ -77,10 +80,12 @@ __all__ = [
     "batch",
     "bench",
     "card",
+    "check",
     "compare",
     "configure",
     "empty",
     "explain",
+    "freeze",
     "hookimpl",
     "infer",
     "last",
@@ -91,6 +96,7 @@ __all__ = [
     "packages",
     "peak_memory",
     "prepare",
+    "record",
     "refresh",
     "render",
     "replay",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 VARIABLE = "REGISTRY_CACHE_DIR"
@@ -25,8 +26,9 @@ def cache_folder() -> Path:
     return Path(os.path.expanduser(root)) / "kernel-registry"
 
 
-def write_whole(file: Path, data: bytes | memoryview) -> None:
-    """Writes a file so that a reader, at any time, finds all of the old content or all of the new.
+def write_whole(file: Path, data: bytes | memoryview, mode: int = 0o600) -> None:
+    """Writes a file so that a reader, at any time, finds all of the old content or all of the new; so does
+    whoever looks after the process was killed.
 
     Raises:
         OSError: the folder cannot be made or written to.
@@ -36,9 +38,33 @@ def write_whole(file: Path, data: bytes | memoryview) -> None:
         try:
             draft.write(data)
             draft.close()
+            os.chmod(draft.name, mode)
             os.replace(draft.name, file)
         except BaseException:
             draft.close()
             with suppress(OSError):
                 os.unlink(draft.name)
             raise
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Within it, no other process is in one for the same folder: what was read there may be written back.
+
+    By the folder's own lock, which ends with the process, too. Systems that have none (Windows) go on
+    without: there the last one that writes wins.
+
+    Raises:
+        OSError: the folder cannot be opened.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import BackendError, ContractError, ManifestError, suggestion
+from .errors import BackendError, ContractError, ManifestError, RegistryError, suggestion
 from .loaded import Loaded
 
 if TYPE_CHECKING:
     from .hookspecs import Availability, Backend
+    from .measuring.tuned import Store
     from .opinfo import Op
     from .plugins import Plugins
-    from .tuned import Store
 
 
 KEEP: Any = object()
@@ -78,6 +78,26 @@ class Catalog:
             self._tuned = self._tuned if tuned is KEEP else tuned
             self._availabilities.clear()
 
+    def settings(self) -> dict[str, Any]:
+        """What ``configure`` has changed, as plain data; options that are objects are left out."""
+        plain = {
+            name: {option: value for option, value in values.items() if isinstance(value, str | int | float)}
+            for name, values in self._options.items()
+        }
+        found = {
+            "backends": list(self._order) if self._order else None,
+            "options": {name: values for name, values in plain.items() if values},
+            "batch_invariant": self.batch_invariant,
+            "tuned": None if self._tuned else False,
+        }
+        return {name: value for name, value in found.items() if value or (value is False and name == "tuned")}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables that settle how calls are decided."""
+        places = ("REGISTRY_CACHE_DIR", "REGISTRY_LOCK", "REGISTRY_FREEZE", "REGISTRY_SEEDS")
+        return {name: value for name, value in self._environment.items() if name not in places}
+
     def _checked(self, name: str, values: Any) -> dict[str, Any]:
         if not isinstance(values, Mapping):
             raise ContractError(f"options of {name} are {values!r}; needed: a mapping by name")
@@ -87,7 +107,14 @@ class Catalog:
                 hint = suggestion(str(option), known)
                 every = ", ".join(known) or "none"
                 raise ContractError(f"{name} has no option {option!r}{hint}; options: {every}")
-        self.backend(name).check_options(values)
+        try:
+            self.backend(name).check_options(values)
+        except RegistryError:
+            raise
+        except Exception as error:  # a stranger's
+            raise ContractError(
+                f"options of {name} cannot be checked: {type(error).__name__}: {error}"
+            ) from error
         return dict(values)
 
     # Plugins and ops
@@ -204,9 +231,7 @@ class Catalog:
         """Whether a backend can run here; probed once."""
         with self._lock:
             if (name, device) not in self._availabilities:
-                backend, options = self.backend(name), self.options(name, device)
-                backend.check_options(options)
-                self._availabilities[name, device] = _probe(backend, options)
+                self._availabilities[name, device] = _probe(self.backend(name), self.options(name, device))
             return self._availabilities[name, device]
 
     def lock_path(self) -> Path:
@@ -234,7 +259,7 @@ class Catalog:
         with self._lock:
             if self._store is None:
                 from .cache import cache_folder
-                from .tuned import Store
+                from .measuring.tuned import Store
 
                 self._store = Store(cache_folder())
             return self._store
@@ -291,10 +316,13 @@ def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
     from .hookspecs import Availability
 
     try:
+        backend.check_options(options)
         here = backend.probe(options)
         if not isinstance(here, Availability):
             raise TypeError(f"probe gave {here!r}; needed: an Availability")
         return here
+    except ContractError:  # an option that the user has set
+        raise
     except (Exception, SystemExit) as error:  # a stranger's probe must not stop the others
         from .plugins import one_line
 

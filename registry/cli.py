@@ -16,14 +16,15 @@ from rich.text import Text
 
 import registry
 
-from .cli_call import call_options, find_op, frozen_option, json_option, read_call
-from .cli_card import card_command
-from .cli_compare import compare_command, replay_command
-from .cli_conformance import test_command
-from .cli_packages import export_command, lock_command, locked_ops
-from .cli_plugin import new_plugin_command
-from .cli_tune import bench_command, tune_command
-from .errors import ContractError, ManifestError, RegistryError
+from .commands.card import card_command
+from .commands.compare import compare_command, replay_command
+from .commands.conformance import test_command
+from .commands.decisions import check_command, freeze_command
+from .commands.options import call_options, find_op, frozen_option, json_option, read_call
+from .commands.packages import export_command, lock_command, locked_ops
+from .commands.plugin import new_plugin_command
+from .commands.tune import bench_command, tune_command
+from .errors import ContractError, RegistryError
 from .opinfo import Op
 from .tables import decision_table, make_console, table
 
@@ -71,7 +72,7 @@ def ops(as_json: bool) -> None:
     for name in registry.ops():
         try:
             every.append(registry.op(name))
-        except ManifestError as error:  # of one op, which keeps nobody from the others
+        except RegistryError as error:  # a stranger's manifest must not hide the others
             make_console(stderr=True).print(Text(f"left out: {error}"), soft_wrap=True)
     every += locked_ops()
     if as_json:
@@ -324,6 +325,8 @@ COMMANDS = (
     test_command,
     tune_command,
     bench_command,
+    freeze_command,
+    check_command,
     lock_command,
     export_command,
     new_plugin_command,

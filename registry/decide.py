@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from .decision import Decision, Reason, Row
 from .hookspecs import Availability, Claim, Predicate, Refusal
 from .language.expressions import EvaluationError, parse
+from .language.meter import metered
 from .language.reasons import why_false
 from .request import Request
 from .scope import NO_DEVICE, request_scope
 
 if TYPE_CHECKING:
-    from .tuned import Choice
+    from .measuring.tuned import Choice
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,9 @@ def decide(request: Request, offers: Iterable[Offer], policy: Policy = Policy())
     """
     rows: list[Row] = []
     for offer in offers:
-        rows += _judge_offer(request, offer, policy, next((r for r in rows if r.verdict == "chosen"), None))
+        winner = next((r for r in rows if r.verdict == "chosen"), None)
+        with metered():  # each backend by itself: a manifest that asks too much stops none of the others
+            rows += _judge_offer(request, offer, policy, winner)
         if not policy.exhaustive and any(row.verdict == "chosen" for row in rows):
             break
     return Decision(request, tuple(rows))

@@ -13,7 +13,7 @@ from .request import Request
 from .text import lay_out
 
 if TYPE_CHECKING:
-    from .tuned import Choice
+    from .measuring.tuned import Choice
 
 HEADER = ("#", "backend", "variant", "verdict", "because", "found", "needed")
 

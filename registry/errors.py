@@ -106,8 +106,14 @@ class RegistryWarning(UserWarning):
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """``" (did you mean 'X'?)"`` when a known name is close to the one given, else an empty string."""
-    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    """``" (did you mean 'X'?)"`` when a known name is close to the one given, else an empty string.
+
+    Only names of up to 64 characters are compared: it takes the square of their length.
+    """
+    known = [candidate for candidate in known if len(candidate) <= 64]
+    if len(name) > 64:
+        return ""
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
     if not close:
         folded = {candidate.casefold(): candidate for candidate in known}
         close = [folded[name.casefold()]] if name.casefold() in folded else []

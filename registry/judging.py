@@ -18,9 +18,9 @@ from .opinfo import Op
 from .request import Request, TensorType
 
 if TYPE_CHECKING:
+    from .api import Registry
     from .catalog import Catalog
     from .decision import Decision
-    from .dispatch import Registry
     from .hookspecs import Backend
 
 

@@ -57,9 +57,14 @@ class AttributeConstraint(Record, frozen=True):
 
 def same_value(a: object, b: object) -> bool:
     """Whether two attribute values are the same; numbers are, when their float32 roundings are."""
-    if isinstance(a, int | float) and isinstance(b, int | float) and bool not in (type(a), type(b)):
-        return c_float(a).value == c_float(b).value
-    return type(a) is type(b) and a == b
+    return value_key(a) == value_key(b)
+
+
+def value_key(value: object) -> tuple[object, object]:
+    """What two attribute values that are the same have in common."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float, c_float(value).value
+    return type(value), value
 
 
 class BufferType(Record, frozen=True):

@@ -14,17 +14,18 @@ from .opinfo import Op, Origin, Package
 from .packaging.files import Files
 from .packaging.metadata import NAME as METADATA
 from .packaging.metadata import TEMPLATE_SUFFIXES, check_metadata, parse_metadata
+from .text import odd_character
 
 if TYPE_CHECKING:
-    from .benchmark import Benchmark
+    from .api import Registry
     from .cards.card import Card
     from .comparing.report import Report
     from .decision import Decision
-    from .dispatch import Registry
     from .hookspecs import Finding, RenderedPass
+    from .measuring.benchmark import Benchmark
+    from .measuring.tuning import Tuning
     from .plan import Plan
     from .symbols import Shape
-    from .tuning import Tuning
 
 
 class Handle:
@@ -132,14 +133,16 @@ def _templates(files: Files, manifest: Manifest) -> dict[str, str]:
             needed = "a name ending in .wgsl or .wgsl.jinja"
             raise PackageError(f"{files.root}: template {name!r}; needed: {needed}")
     templates: dict[str, str] = {}
-    pending = sorted(names)
+    pending = dict.fromkeys(sorted(names))
     while pending:
-        name = pending.pop(0)
+        name = next(iter(pending))
+        del pending[name]
         templates[name] = files.text(name)
+        odd = odd_character(templates[name])
+        if odd is not None:
+            raise PackageError(f"{files.root / name}: holds the character {odd}; needed: text without it")
         try:
-            pending += [
-                each for each in included(name, templates[name]) if each not in (*templates, *pending)
-            ]
+            pending |= {each: None for each in included(name, templates[name]) if each not in templates}
         except TemplateError as error:
             raise PackageError(f"{files.root / name}, {error}") from error
     return templates

@@ -14,11 +14,15 @@ from typing import Any
 
 from .dtypes import SCALAR_RANGES, STORAGE
 from .language.expressions import EvaluationError, evaluate
+from .language.meter import spend
 from .manifest import Binding, Dispatch, Manifest, Pass, StructField, Variant
 from .request import Request, TensorType
 from .scope import FOLD_WIDTH, derive, request_scope
 
 MAX_ITERATIONS = 65_535
+STEPS_PER_ROUND = 8
+"""What one round of a loop counts, and one pass, binding or field of it, beside its expressions."""
+
 MAX_PASSES = 4_096
 """Passes of a variant, its loops written out; each is rendered by itself."""
 
@@ -122,6 +126,7 @@ def _unrolled(
             needed = f"an integer from 0 to {MAX_ITERATIONS}"
             raise EvaluationError(f"loop {loop.id}: count ({loop.count}) is {count!r}; needed: {needed}")
         for at in range(count):
+            spend(STEPS_PER_ROUND + len(scope) // 8)  # what copying the names takes
             counters = {"index": at, "count": count, loop.index: at, f"{loop.index}_count": count}
             inner = {**scope, "repeat": {**scope["repeat"], **counters}}
             yield from _unrolled(members, inner, depth + 1, f"{prefix}{loop.id}[{at}].")
@@ -136,6 +141,9 @@ def _evaluate_pass(
     scratch: Mapping[str, TensorType],
 ) -> PreparedPass:
     manifest = request.op.manifest
+    bindings = _bindings(manifest, item)
+    fields = sum(len(binding.struct.fields) for binding in bindings if binding.struct is not None)
+    spend(STEPS_PER_ROUND * (1 + len(bindings) + fields) + len(scope) // 4)
     # Constants of one level see the derived values but never one another, so that a constant may be named
     # like the derived value it holds.
     constants: dict[str, Any] = dict(scope["dtypes"])
@@ -150,7 +158,7 @@ def _evaluate_pass(
         item.template,
         constants,
         inputs,
-        tuple(_bind(request, binding, constants, full, scratch) for binding in _bindings(manifest, item)),
+        tuple(_bind(request, binding, constants, full, scratch) for binding in bindings),
         _grid(item.dispatch, full, manifest.registry.even_fold),
         full,
     )

@@ -34,11 +34,12 @@ class Plan:
     """A request bound to a backend's executable. Call it with other arrays of the same kinds; thread-safe.
 
     Attributes: ``backend`` and ``variant`` (names), ``decision`` (why), ``request`` (shapes and dtypes),
-    ``types`` (the kind of each input by role).
+    ``call`` (what was asked, pairs in place of arrays), ``types`` (the kind of each input by role).
     """
 
     request: Request
     decision: Decision
+    call: Call
     types: Mapping[str, ArrayType]
     target: Backend
     executable: Executable | None

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from . import arrays
 from .call import Call, wrong
 from .catalog import Catalog
 from .decide import Policy
 from .errors import BackendError, ContractError, NoPlanError, RegistryWarning, as_backend_error, shorten
+from .language.meter import metered
 from .plan import Plan
 from .readers import Readers
 from .request import Request, bind
 from .selection import choose, place_of
+
+if TYPE_CHECKING:
+    from .decision import Decision
+    from .hookspecs import Executable
 
 
 def bind_call(catalog: Catalog, call: Call) -> Request:
@@ -25,7 +32,8 @@ def bind_call(catalog: Catalog, call: Call) -> Request:
     ours = None
     if call.op.package is not None and call.op.id in catalog.plugins.manifests:
         ours = catalog.op(call.op.id)
-    request = bind(call, catalog.location, ours)
+    with metered():
+        request = bind(call, catalog.location, ours)
     places = sorted(set(request.devices.values()))
     if len(places) > 1:
         move = "move them to one with registry.to_device"
@@ -48,16 +56,48 @@ def make_plan(
     request = bind_call(catalog, call)
     types = {role: arrays.describe(value, role, catalog.location) for role, value in call.tensors.items()}
     _need_data(types, call)
+    decision, executable, cause = settle(catalog, call, request)
+    pairs = {role: (kind.shape, kind.dtype) for role, kind in types.items()}
+    out = {role: (request.outputs[role].shape, request.outputs[role].dtype) for role in call.out}
+    row = decision.require()
+    plan = Plan(
+        request=decision.request_of(row),
+        decision=decision,
+        call=replace(call, tensors=pairs, out=out),
+        types=types,
+        target=catalog.backend(row.backend),
+        executable=executable,
+        single=call.single,
+        catalog=catalog,
+        readers=readers,
+        finished=finished,
+    )
+    return plan, cause is None or not cause.lost
+
+
+def settle(
+    catalog: Catalog, call: Call, request: Request, *, explained: bool = False
+) -> tuple[Decision, Executable | None, BackendError | None]:
+    """Decides, and prepares what is chosen; where that fails, decides again without it, and warns.
+
+    ``explained`` decides on every candidate, and leaves what failed to the rows of the decision.
+
+    Returns:
+        The decision, what is ready to run (None where there is nothing to compute), and the last failure.
+
+    Raises:
+        NoPlanError, BackendError: as ``make_plan``.
+    """
     failures: dict[tuple[str, str | None], str] = {}
     cause: BackendError | None = None
     while True:
-        decision = choose(catalog, call, request, Policy(failures=failures))
+        decision = choose(catalog, call, request, Policy(failures=failures, exhaustive=explained))
         if decision.chosen is None and cause is not None:
             if call.variant is not None:
                 raise cause
             raise NoPlanError(f"no candidate could be prepared\n{decision}", decision=decision) from cause
-        if cause is not None and call.variant is None:
-            warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=4)
+        if cause is not None and call.variant is None and not explained:
+            warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=5)
         row = decision.require()
         assert row.claim is not None
         backend = catalog.backend(row.backend)
@@ -72,18 +112,7 @@ def make_plan(
             key = (row.backend, None if cause.lost else row.variant)
             failures[key] = shorten(" ".join(cause.message.split()), 200)
             continue
-        plan = Plan(
-            request=decision.request_of(row),
-            decision=decision,
-            types=types,
-            target=backend,
-            executable=executable,
-            single=call.single,
-            catalog=catalog,
-            readers=readers,
-            finished=finished,
-        )
-        return plan, cause is None or not cause.lost
+        return decision, executable, cause
 
 
 def _need_data(types: Mapping[str, arrays.ArrayType], call: Call) -> None:

@@ -11,9 +11,9 @@ from .decide import Offer, Policy, against_backend, decide
 from .decision import Decision, Reason
 from .errors import ContractError, suggestion
 from .hookspecs import Availability, Claim, Refusal
+from .measuring.tuned import find
 from .opinfo import Op
 from .request import Request
-from .tuned import find
 
 MAX_LISTED = 12
 """So many variants an error lists by name: an op may have a hundred."""

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .api import Registry
 from .comparing.text import failure_lines, verdict_lines
-from .dispatch import Registry
 from .errors import ContractError
 from .package import Handle
 

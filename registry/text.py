@@ -1,8 +1,20 @@
-"""Tables as plain text."""
+"""Tables as plain text, and what no text from strange hands may hold."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+
+# All but tabs and line ends: they would reach a terminal, move its cursor and set its title; or, as marks of
+# direction, show a text in another order than it has.
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def odd_character(text: str) -> str | None:
+    """The first control character, mark of direction or half of a surrogate pair in a text, written out; None
+    where there is none."""
+    match = None if text.isascii() and text.isprintable() else _CONTROL.search(text)
+    return None if match is None else f"U+{ord(match[0]):04X}"
 
 
 def lay_out(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

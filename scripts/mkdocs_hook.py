@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Files of the repository that are pages of the site."""
 NAMED = {
-    "registry/dispatch.py": "api.md",
+    "registry/api.py": "api.md",
     "registry/hookspecs.py": "api.md#backends-and-plugins",
     "registry/accuracy.py": "api.md#backends-and-plugins",
     "registry/cli.py": "cli.md",

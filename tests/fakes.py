@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import registry_manifests
-from registry import Availability, Backend, Claim, Registry, RenderedPass, hookimpl, measuring
+from registry import Availability, Backend, Claim, Registry, RenderedPass, hookimpl
+from registry.measuring import timing
 from registry_numpy import bias_add
 
 
@@ -151,8 +152,8 @@ class Fake(Backend):
 
 def registry_of(monkeypatch: pytest.MonkeyPatch, clock: Clock, *backends: Backend) -> Registry:
     """A registry of fake backends alone, whose measurements go by their clock."""
-    monkeypatch.setattr("registry.trials.stopwatch", partial(measuring.stopwatch, clock=clock))
-    monkeypatch.setattr("registry.benchmark.stopwatch", partial(measuring.stopwatch, clock=clock))
+    monkeypatch.setattr("registry.measuring.trials.stopwatch", partial(timing.stopwatch, clock=clock))
+    monkeypatch.setattr("registry.measuring.benchmark.stopwatch", partial(timing.stopwatch, clock=clock))
 
     class plugin:
         @hookimpl

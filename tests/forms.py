@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from registry.accuracy import judge, round_to
-from registry.dispatch import Registry
+from registry.api import Registry
 
 HIDDEN = (1, 2, 3, 4, 5, 7, 8, 31, 33, 64, 100, 255, 257, 768, 1000, 4096, 4097)
 ROWS = (1, 3, 65)

@@ -12,9 +12,9 @@ import pytest
 from fakes import Clock, Fake, registry_of
 
 from registry import ContractError, Registry
-from registry.benchmark import Row
-from registry.measuring import conditions
-from registry.plotting import draw
+from registry.measuring.benchmark import Row
+from registry.measuring.plotting import draw
+from registry.measuring.timing import conditions
 
 BYTES = 4 * (3 * 48 + 8)
 

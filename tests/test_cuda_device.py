@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from crowd import CALLS, THREADS, crowd
 from forms import FORMS, HIDDEN, MANY_ROWS, ROWS, check
 
+import registry_cuda
+import registry_manifests
+import registry_numpy
 from registry import BackendError, ContractError, NoPlanError, Registry
 from registry.accuracy import round_to
 from registry.dtypes import numpy_dtype
@@ -456,6 +461,15 @@ def test_threads(cuda: Registry, cupy: Any) -> None:
     for thread in threads:
         thread.join()
     assert not failures, failures
+
+
+def test_a_crowd(cuda: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in test_threads: several ops and dtypes, shared plans, batches, while settings change."""
+    monkeypatch.setenv("REGISTRY_TUNED", "1")
+    monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path))
+    reg = Registry([registry_manifests, registry_numpy, registry_cuda], entry_points=False)
+    found = crowd(reg, "cuda", ("float32", "float16", "bfloat16"), on_device=True, disturbances=8)
+    assert found >= THREADS * CALLS
 
 
 def test_a_graph_can_be_captured(cuda: Registry, torch: Any) -> None:

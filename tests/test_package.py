@@ -249,7 +249,7 @@ REFUSED = {
     "suffix": (named("scale.txt"), PackageError, r"\.wgsl or \.wgsl\.jinja"),
     "no suffix": (named("scale"), PackageError, r"\.wgsl or \.wgsl\.jinja"),
     "manifest as template": (named("manifest.json"), PackageError, r"\.wgsl or \.wgsl\.jinja"),
-    "zero byte": (named("sc\0ale.wgsl"), PackageError, "ale.wgsl"),
+    "zero byte": (named("sc\0ale.wgsl"), ManifestError, r"passes\[0\].shader: .* U\+0000"),
     "long name": (named("x" * 5000 + ".wgsl"), PackageError, "xxx"),
     "a folder": (
         lambda f: (f / "grid.wgsl.jinja").unlink() or (f / "grid.wgsl.jinja").mkdir(),

@@ -37,11 +37,12 @@ def loaded(code: str, *names: str) -> list[str]:
 def test_the_library_loads_no_plugin_and_no_library_it_needs_later() -> None:
     # Strangers' plugins come in through registry.plugins, as ours do.
     assert loaded("import registry", *BACKEND_LIBRARIES, *LATER, *PLUGINS, "registry.plugins") == []
-    assert loaded("import registry", "registry.dispatch", "numpy") == ["registry.dispatch", "numpy"]
+    assert loaded("import registry", "registry.api", "numpy") == ["registry.api", "numpy"]
 
 
 def test_a_call_on_numpy_loads_no_other_backends_library() -> None:
-    assert loaded(FIRST_CALL, *BACKEND_LIBRARIES, "rich", "click", "hypothesis") == []
+    others = ("rich", "click", "hypothesis", "registry.decisions")
+    assert loaded(FIRST_CALL, *BACKEND_LIBRARIES, *others) == []
     assert loaded(FIRST_CALL, *PLUGINS) == list(PLUGINS)
 
 

@@ -22,10 +22,10 @@ from forms import FORMS, check
 
 from registry import ContractError, NoPlanError, Registry, RegistryWarning
 from registry.cache import cache_folder, write_whole
-from registry.measuring import FEWEST_ROUNDS, MOST_CALLS, ROUNDS, Times, measure, stopwatch
-from registry.trials import Trial
-from registry.tuned import Candidate, Choice, Entry, Store
-from registry.tuning import pick
+from registry.measuring.timing import FEWEST_ROUNDS, MOST_CALLS, ROUNDS, Times, measure, stopwatch
+from registry.measuring.trials import Trial
+from registry.measuring.tuned import Candidate, Choice, Entry, Store
+from registry.measuring.tuning import pick
 
 BIAS_ADD = "com.microsoft::BiasAdd"
 
@@ -593,7 +593,7 @@ WRITER = """
 import sys
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
-from registry.tuned import Candidate, Choice, Entry, Store
+from registry.measuring.tuned import Candidate, Choice, Entry, Store
 store = Store(Path(sys.argv[1]))
 candidate = Candidate("alpha", "x" * 2_000_000)
 choice = Choice(candidate, 1.0, candidate, 1.0, "2026-01-01T00:00:00+00:00")

@@ -29,7 +29,8 @@ MAX_MEMBERS = 4096
 MAX_DIRECTORY_BYTES = 1024 * 1024
 
 _NAME = re.compile(r"(?:expected|found|inputs|sources|touched)/[0-9]{1,4}")
-_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.S)
+# A text that is not closed goes on to the end: or each of its quotes would be looked through anew.
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.?)*(?:"|\Z)|[\[\]{}]', re.S)
 _END = struct.Struct("<4s4H2LH")  # the end record of a zip archive without a comment
 _LARGE = b"PK\x06\x07"  # what stands before it in archives with the extension for large ones
 

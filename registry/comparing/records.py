@@ -12,8 +12,8 @@ from ..arrays import NumpyArray
 from ..judging import Judge, Skip
 
 if TYPE_CHECKING:
+    from ..api import Registry
     from ..decision import Decision
-    from ..dispatch import Registry
     from ..opinfo import Op
     from ..request import Request
 

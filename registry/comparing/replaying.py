@@ -23,7 +23,7 @@ from .report import Report
 from .running import compare_one, conditions_of, digest_of
 
 if TYPE_CHECKING:
-    from ..dispatch import Registry
+    from ..api import Registry
 
 
 MAX_FACTS = 500

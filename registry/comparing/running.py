@@ -16,7 +16,7 @@ from ..call import parse_call, wrong
 from ..dtypes import STORAGE
 from ..errors import ContractError, first_line
 from ..judging import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
-from ..measuring import conditions
+from ..measuring.timing import conditions
 from ..opinfo import Op
 from ..parts import of_row, row_at
 from ..request import Request
@@ -24,8 +24,8 @@ from .records import CaseReport, Comparison, Evidence, Excerpt
 from .report import Report
 
 if TYPE_CHECKING:
+    from ..api import Registry
     from ..conformance.cases import Case
-    from ..dispatch import Registry
 
 MAX_KEPT_BYTES = 128 * 1024 * 1024
 """So many bytes of right outputs are kept of a case, and as many more of wrong ones; the rest by digest."""

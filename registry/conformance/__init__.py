@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-    from ..dispatch import Registry
+    from ..api import Registry
     from ..opinfo import Op
 
 __all__ = [

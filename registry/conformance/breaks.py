@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from ..api import Registry
 from ..call import OPTIONS
-from ..dispatch import Registry
 from ..dtypes import STORAGE
 from ..opinfo import Op
 from .candidates import attribute_values, complaint, inferred, ranks_of, shapes_beside

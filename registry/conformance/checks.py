@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..accuracy import RELATIVE, Expected
+from ..api import Registry
 from ..arrays import NumpyArray, overlaps
 from ..call import parse_call
-from ..dispatch import Registry
 from ..errors import ContractError
 from ..judging import NOT_JUDGED, NOT_PROMISED, Judge, decide_each, make_judge, run_poisoned
 from ..opinfo import Op

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
-from ..dispatch import Registry
+from ..api import Registry
 from ..errors import RegistryError
 from ..judging import decide_each
 from ..opinfo import Op

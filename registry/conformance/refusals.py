@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..dispatch import Registry
+from ..api import Registry
 from ..errors import ContractError
 from ..hookspecs import Backend, Claim, Executable, hookimpl
 from ..opinfo import Op

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..dispatch import Registry
+from ..api import Registry
 from ..opinfo import Op
 from .cases import Case
 from .checks import check

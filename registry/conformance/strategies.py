@@ -10,10 +10,10 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from ..accuracy import RELATIVE
+from ..api import Registry
 from ..call import parse_call
 from ..decide import conditions_met
 from ..decision import Row
-from ..dispatch import Registry
 from ..hookspecs import Claim
 from ..opinfo import Op
 from ..planning import bind_call

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from ..dispatch import Registry
+from ..api import Registry
 from ..opinfo import Op
 from .cases import Case
 from .checks import Check, Finding, Outcome, Place, make_trial, try_candidate

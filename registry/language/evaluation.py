@@ -16,6 +16,7 @@ from ..errors import shorten, suggestion
 from .expressions import ExpressionError
 from .filters import FILTERS, TESTS
 from .members import Namespace, element, entry, item, member, part
+from .meter import MANY, spend
 from .operators import (
     add,
     boolean_power,
@@ -34,6 +35,7 @@ from .operators import (
 )
 from .syntax import BINARIES, COMPARISONS, KEYWORDS, asked_name, unparse
 from .values import (
+    CONTAINER,
     LIST,
     OBJECT,
     UNDEFINED,
@@ -231,6 +233,8 @@ def _filter(node: nodes.Filter) -> Run:
 
     def run(scope: Scope) -> Any:
         operand = value(scope)
+        if isinstance(operand, CONTAINER) and len(operand) >= MANY:
+            spend(len(operand) // (MANY if isinstance(operand, str) else 1))
         positional, named = arguments(scope)
         return _apply(node, function, operand, *positional, **named)
 
@@ -246,7 +250,11 @@ def _call(node: nodes.Call) -> Run:
             raise _failure(node, f"{describe(function)} is no function")
         positional, named = arguments(scope)
         result = _apply(node, function, *positional, **named)
-        if isinstance(result, str | Namespace):
+        if isinstance(result, str):
+            if len(result) >= MANY:
+                spend(len(result) // MANY)
+            return result
+        if isinstance(result, Namespace):
             return result
         return None if result is UNDEFINED else retag(bounded(result))
 

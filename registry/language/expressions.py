@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ManifestError, shorten, suggestion
+from .meter import spend
 from .values import CONTAINER, UNDEFINED, EvaluationError, Features, bounded, retag, tag
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Expression:
         lenient: the names that occur only as operand of ``is defined`` or ``is undefined``.
         members: members read directly from a root name, such as ``("shapes", "inputT")``.
         tree: the syntax tree, for those who explain results.
+        weight: the steps that evaluating it counts, beside those of large values.
     """
 
     text: str
@@ -53,6 +55,7 @@ class Expression:
     lenient: frozenset[str]
     members: frozenset[tuple[str, str]]
     tree: nodes.Expr = field(repr=False, compare=False)
+    weight: int = field(compare=False)
     _required: tuple[str, ...] = field(repr=False, compare=False)
     _run: Callable[[Mapping[str, Any]], Any] = field(repr=False, compare=False)
 
@@ -66,6 +69,7 @@ class Expression:
             EvaluationError: a name is unknown, be it in a branch that is not taken; operands of a
                 wrong kind; a size limit.
         """
+        spend(self.weight)
         for name in self._required:
             if name not in scope:
                 raise EvaluationError(self._unknown(scope))
@@ -101,7 +105,7 @@ def parse(text: str) -> Expression:
     from .syntax import parse_tree, roots
 
     tree = parse_tree(text)
-    strict, asked, members = roots(tree)
+    strict, asked, members, weight = roots(tree)
     try:
         run = build(tree)
     except ExpressionError as error:
@@ -114,6 +118,7 @@ def parse(text: str) -> Expression:
         lenient=frozenset(asked - strict),
         members=frozenset(members),
         tree=tree,
+        weight=weight,
         _required=tuple(sorted(strict)),
         _run=run,
     )

@@ -56,7 +56,7 @@ def _length(value: Any) -> int:
 
 
 def _join(value: Any, separator: str = "") -> str:
-    parts = list(value) if isinstance(value, str) else [raw_text(part) for part in _list(value)]
+    parts = list(bounded(value)) if isinstance(value, str) else [raw_text(part) for part in _list(value)]
     size = sum(map(len, parts)) + len(_text(separator)) * max(0, len(parts) - 1)
     check_size(size, "characters of text")
     return separator.join(parts)
@@ -171,10 +171,10 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "map": _map,
     "selectattr": lambda value, *rest: _select(True, value, *rest),
     "rejectattr": lambda value, *rest: _select(False, value, *rest),
-    "upper": lambda value: bounded(_text(value).upper()),
-    "lower": lambda value: bounded(_text(value).lower()),
-    "title": lambda value: title(_text(value)),
-    "capitalize": lambda value: capitalize(_text(value)),
+    "upper": lambda value: bounded(bounded(_text(value)).upper()),
+    "lower": lambda value: bounded(bounded(_text(value)).lower()),
+    "title": lambda value: title(bounded(_text(value))),
+    "capitalize": lambda value: capitalize(bounded(_text(value))),
     "trim": lambda value: _text(value).strip(),
     "indent": _indent,
     "replace": lambda value, *rest, **named: replace(_text(value), *rest, **named),
@@ -214,8 +214,8 @@ TESTS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "iterable": lambda value: isinstance(value, (str, *LIST)),
     "mapping": lambda value: isinstance(value, OBJECT),
     "sequence": lambda value: isinstance(value, (str, *LIST)),
-    "lower": lambda value: isinstance(value, str) and value == value.lower(),
-    "upper": lambda value: isinstance(value, str) and value == value.upper(),
+    "lower": lambda value: isinstance(value, str) and value == bounded(value).lower(),
+    "upper": lambda value: isinstance(value, str) and value == bounded(value).upper(),
     "defined": lambda value: value is not UNDEFINED,
     "undefined": lambda value: value is UNDEFINED,
 }

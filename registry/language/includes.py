@@ -52,6 +52,8 @@ def expand(name: str, read: Read) -> Expanded:
         if text is None:
             by = f", which {' > '.join(chain[:-1])} includes," if chain[:-1] else ""
             raise TemplateError(f"{file!r}{by} is missing", line=line)
+        if len(text) > MAX_SOURCE:
+            raise TemplateError(f"{file!r} has more than {MAX_SOURCE} characters", line=line)
         at = 0
         for match in _INCLUDE.finditer(text):
             here = text.count("\n", 0, match.start()) + 1
@@ -79,15 +81,18 @@ def expand(name: str, read: Read) -> Expanded:
 
 
 def included(file: str, text: str) -> list[str]:
-    """The files that a text includes, by their paths from the root.
+    """The files that a text includes, by their paths from the root; none if it is too long for a template.
 
     Raises:
-        TemplateError: a path leads out of the root, or names nothing.
+        TemplateError: a path leads out of the root, or names nothing; there are more than 256.
     """
-    return [
-        _resolve(match.group("a") or match.group("b") or "", file, text.count("\n", 0, match.start()) + 1)
-        for match in _INCLUDE.finditer(text)
-    ]
+    found: dict[str, None] = {}
+    for number, match in enumerate(_INCLUDE.finditer(text) if len(text) <= MAX_SOURCE else ()):
+        line = text.count("\n", 0, match.start()) + 1
+        if number >= MAX_INCLUDES:
+            raise TemplateError(f"includes more than {MAX_INCLUDES} times", line=line)
+        found[_resolve(match.group("a") or match.group("b") or "", file, line)] = None
+    return list(found)
 
 
 def _resolve(path: str, file: str, line: int) -> str:

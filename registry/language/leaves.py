@@ -12,7 +12,7 @@ from .evaluation import build
 from .expressions import parse
 from .reasons import Leaf
 from .syntax import COMPARISONS, unparse
-from .values import LIST, EvaluationError, json_text, truthy
+from .values import LIST, EvaluationError, short_text, truthy
 
 WIDTH: Final = 120  # characters of a condition or a value before it is cut
 
@@ -129,7 +129,7 @@ def _short(node: nodes.Node) -> str:
 
 
 def _show(value: Any) -> str:
-    return shorten(value if isinstance(value, str) and value else json_text(value), WIDTH)
+    return shorten(value, WIDTH) if isinstance(value, str) and value else short_text(value, WIDTH)
 
 
 def _yes(want: bool) -> str:

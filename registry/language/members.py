@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from .meter import MANY, spend
 from .values import (
     LIST,
     NUMBER,
@@ -89,7 +90,10 @@ def part(owner: Any, start: Any, stop: Any, step: Any) -> Any:
             raise EvaluationError(f"a slice bound must be an Integer, found {describe(bound)}")
     if step == 0:
         raise EvaluationError("a slice step must not be 0")
-    return owner[start:stop:step]
+    found = owner[start:stop:step]
+    if len(found) >= MANY:
+        spend(len(found))
+    return found
 
 
 def title(text: str) -> str:
@@ -110,7 +114,7 @@ def replace(text: str, old: str, new: str, count: int | None = None) -> str:
 
 
 def _split(text: str, separator: str | None = None, limit: int = -1) -> list[str]:
-    return text.split(separator, limit)
+    return str(bounded(text)).split(separator, limit)
 
 
 def get(owner: Mapping[str, Any], key: str, default: Any = None) -> Any:
@@ -176,13 +180,13 @@ OBJECT_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
 }
 
 TEXT_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
-    "upper": lambda text: bounded(text.upper()),
-    "lower": lambda text: bounded(text.lower()),
+    "upper": lambda text: bounded(bounded(text).upper()),
+    "lower": lambda text: bounded(bounded(text).lower()),
     "strip": lambda text: text.strip(),
     "lstrip": lambda text: text.lstrip(),
     "rstrip": lambda text: text.rstrip(),
-    "title": title,
-    "capitalize": capitalize,
+    "title": lambda text: title(bounded(text)),
+    "capitalize": lambda text: capitalize(bounded(text)),
     "startswith": lambda text, prefix: text.startswith(prefix),
     "endswith": lambda text, suffix: text.endswith(suffix),
     "split": _split,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NoReturn
 
+from .meter import MANY, spend
 from .values import (
     LIST,
     NUMBER,
@@ -169,6 +170,8 @@ def contains(needle: Any, holder: Any) -> bool:
         if holder is UNDEFINED:
             return False
         if isinstance(holder, LIST):
+            if len(holder) >= MANY:
+                spend(len(holder))
             return any(identical(needle, item) for item in holder)
         if isinstance(needle, str):
             if isinstance(holder, (str, *OBJECT)):

@@ -160,19 +160,21 @@ def check_depth(tree: nodes.Node) -> None:
     _refuse(f"more than {MAX_DEPTH} levels of operators; split it into several values")
 
 
-def roots(tree: nodes.Expr) -> tuple[set[str], set[str], set[tuple[str, str]]]:
+def roots(tree: nodes.Expr) -> tuple[set[str], set[str], set[tuple[str, str]], int]:
     """The free names of a tree.
 
     Returns:
         Names that must be known, names that are operands of ``is defined`` or ``is undefined``,
-        and the members read directly from a name, as (name, member).
+        the members read directly from a name, as (name, member), and the number of nodes.
     """
+    count = 0
     strict: set[str] = set()
     asked: set[str] = set()
     members: set[tuple[str, str]] = set()
     pending: list[nodes.Node] = [tree]
     while pending:
         node = pending.pop()
+        count += 1
         if isinstance(node, nodes.Name):
             strict.add(node.name)
         elif isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name):
@@ -184,7 +186,7 @@ def roots(tree: nodes.Expr) -> tuple[set[str], set[str], set[tuple[str, str]]]:
             asked.add(name)
             continue
         pending.extend(node.iter_child_nodes())
-    return strict, asked, members
+    return strict, asked, members, count
 
 
 def asked_name(node: nodes.Node) -> str | None:

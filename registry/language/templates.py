@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ..errors import RegistryError
-from .frame import Frame, Interrupt
-from .values import EvaluationError
+from .frame import MAX_STEPS, Frame, Interrupt
+from .meter import EvaluationError, metered
 
 MAX_SOURCE: Final = 2**17  # characters of a template
 
@@ -54,7 +54,8 @@ class Template:
         frame = Frame(scope, lost)
         text: list[str] = []
         try:
-            self._run(frame, text)
+            with metered(MAX_STEPS, "the template takes"):
+                self._run(frame, text)
         except EvaluationError as error:
             raise TemplateError(str(error), line=frame.line) from error
         except RecursionError:

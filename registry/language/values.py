@@ -14,7 +14,9 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final, TypeGuard
 
-from ..errors import RegistryError, shorten
+from ..errors import shorten
+from .meter import MANY, spend
+from .meter import EvaluationError as EvaluationError
 
 Number = int | float
 
@@ -25,13 +27,11 @@ LIST: Final = (list, tuple)
 OBJECT: Final = (dict, Mapping)
 CONTAINER: Final = (str, list, tuple, dict, Mapping)
 
+_SCALAR: Final = frozenset({int, float, bool, type(None)})  # spares them the walk, too
+
 MAX_SIZE: Final = 4096  # elements of a list with all that it holds, characters of a text
 _EXACT: Final = 2**53  # integers up to here are doubles as they stand
 _NUMERIC_TEXT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?Infinity", re.A)
-
-
-class EvaluationError(RegistryError):
-    """A well-formed expression has no value: an unknown name, a wrong kind of operand, a limit."""
 
 
 class Undefined:
@@ -130,6 +130,10 @@ def tag(value: Any) -> Any:
 
 def retag(value: Any) -> Any:
     """``tag`` through lists, tuples and mappings; what needs no change comes back as it is."""
+    if type(value) in _SCALAR:
+        return tag(value)
+    if isinstance(value, CONTAINER) and len(value) >= MANY:
+        spend(1 if isinstance(value, str) else len(value))
     if isinstance(value, LIST):
         items = [retag(item) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
@@ -147,14 +151,17 @@ def bounded(value: Any) -> Any:
     Raises:
         EvaluationError: its texts and lists, with all that they hold, exceed ``MAX_SIZE``.
     """
-    count, pending = 0, [value]
+    count, elements, pending = 0, 0, [value]
     while pending:
         each = pending.pop()
-        if isinstance(each, CONTAINER):
+        if type(each) not in _SCALAR and isinstance(each, CONTAINER):
             count += len(each)
             check_size(count, "characters and list elements")
             if not isinstance(each, str):
+                elements += len(each)
                 pending.extend(each.values() if isinstance(each, OBJECT) else each)
+    if count >= MANY:
+        spend(elements + (count - elements) // MANY)
     return value
 
 
@@ -240,6 +247,8 @@ def json_text(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, LIST):
+        if len(value) >= MANY:
+            spend(4 * len(value))  # numbers take long to write
         return "[" + ", ".join(json_text(item) for item in bounded(value)) + "]"
     if isinstance(value, OBJECT):
         entries = (f"{json_text(key)}: {json_text(item)}" for key, item in bounded(value).items())
@@ -254,7 +263,14 @@ def describe(value: object) -> str:
     if value is None or value is UNDEFINED:
         return kind(value)
     try:
-        text = json_text(value)
+        text = short_text(value, 60)
     except EvaluationError:
         text = "one too large to show"
-    return shorten(text, 60) if text == kind(value) else f"{kind(value)} {shorten(text, 60)}"
+    return text if text == kind(value) else f"{kind(value)} {text}"
+
+
+def short_text(value: object, width: int) -> str:
+    """The value as JSON, cut to a number of characters; of a list no more than shows is written out."""
+    if isinstance(value, LIST) and len(value) > width:
+        value = value[:width]
+    return shorten(json_text(value), width)

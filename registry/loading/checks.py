@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from ..accuracy import RELATIVE
 from ..dtypes import STORAGE
 from ..errors import ManifestError, suggestion
-from ..manifest import Binding, Dispatch, Manifest, Pass, Port, Variant, same_value
+from ..manifest import Binding, Dispatch, Manifest, Pass, Port, Variant, value_key
 from ..opinfo import Op
 from .documents import step
 from .families import MAX_VARIANTS
@@ -24,6 +24,8 @@ from .names import (
 )
 
 MAX_BINDINGS = 64
+MAX_NESTING = 8  # loops in one another
+MAX_FIELDS = 256  # of a uniform struct
 
 _DOMAIN = re.compile(r"[a-z][a-z0-9]*(?:\.[A-Za-z][A-Za-z0-9_]*)*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -64,10 +66,11 @@ def _check_header(manifest: Manifest) -> None:
         _not_empty(dtypes, path)
         for index, dtype in enumerate(dtypes):
             _known(dtype, STORAGE, "dtype", step(path, index))
+    given = {port.role for port in manifest.inputs}
     for kind, ports in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         _unique([port.role for port in ports], "role", f"$.{kind}", ".role")
         for index, port in enumerate(ports if kind == "outputs" else ()):
-            if any(port.role == other.role for other in manifest.inputs):
+            if port.role in given:
                 needed = "another one than any input; one tensor in place is not supported"
                 _refuse(f"role {port.role!r}", needed, f"$.outputs[{index}].role")
         for index, port in enumerate(ports):
@@ -130,9 +133,11 @@ def _check_attributes(manifest: Manifest) -> None:
         if values is None:
             continue
         _not_empty(values, f"{path}.values")
+        seen: set[object] = set()
         for index, value in enumerate(values):
-            if any(same_value(value, other) for other in values[:index]):
+            if value_key(value) in seen:
                 _refuse(f"{value!r} again", "each value once", f"{path}.values[{index}]")
+            seen.add(value_key(value))
         if name in manifest.attributes and not constraint.allows(manifest.attributes[name]):
             default = manifest.attributes[name]
             _refuse(f"the default {default!r}", f"one of {values}", step("$.attributes", name))
@@ -203,6 +208,7 @@ def _check_pass(item: Pass, variant: Variant, op: Op, names: Names, path: str) -
     if width not in (None, "portable", 4, 8, 16, 32, 64, 128):
         needed = "'portable' or a power of two from 4 to 128"
         _refuse(repr(width), needed, f"{path}.subgroupCollectivesWidth")
+    _at_most(MAX_NESTING, item.loops, "loops around a pass", f"{path}.loops")
     for number, loop in enumerate(item.loops):
         where = f"{path}.loops[{number}]"
         outer = [each.index for each in item.loops[:number]]
@@ -259,6 +265,7 @@ def _check_bindings(bindings: Sequence[Binding], path: str) -> None:
             fields = [field.name for field in binding.struct.fields]
             _match(_IDENTIFIER, binding.struct.name, f"{where}.struct.name", _NAME)
             _not_empty(fields, f"{where}.struct.fields")
+            _at_most(MAX_FIELDS, fields, "fields", f"{where}.struct.fields")
             _unique(fields, "field", f"{where}.struct.fields", ".name")
             for number, name in enumerate(fields):
                 _match(_IDENTIFIER, name, f"{where}.struct.fields[{number}].name", _NAME)

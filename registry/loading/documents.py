@@ -9,18 +9,24 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any, Literal, NoReturn
 
 import yaml
 
 from ..errors import ManifestError
+from ..text import odd_character
 
 Format = Literal["yaml", "json"]
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_NODES = 20_000  # with every alias written out; a text counts one more per 256 characters
+MAX_ENTRIES = 1024  # of one list or object
+MAX_KEY = 256  # characters
+
+_TOO_MANY = f"the document has more than {MAX_NODES} values, aliases and families written out"
 
 # Names every JavaScript object has: an expression must never find anything behind them.
 _DANGEROUS = frozenset({
@@ -39,11 +45,12 @@ _FLOAT = re.compile(
 
 
 def read_document(text: str, form: Format) -> Any:
-    """The document as dicts, lists and scalars, without ``$comment`` keys; numbers are finite.
+    """The document as dicts, lists and scalars, without ``$comment`` keys; numbers are finite doubles, and
+    texts can be printed.
 
     Raises:
-        ManifestError: malformed, a key twice, a forbidden key, too large or too deep; has the path,
-            and the message the line, where they are known.
+        ManifestError: malformed, a key twice, a forbidden key, too large, too wide or too deep; has the
+            path, and the message the line, where they are known.
     """
     if len(text) > MAX_BYTES:
         raise ManifestError(f"{len(text)} characters; needed: at most {MAX_BYTES}")
@@ -63,15 +70,18 @@ def measure(document: Any, nodes: int = 0) -> int:
     """Adds a document's nodes to a count, shared parts as often as they appear.
 
     Raises:
-        ManifestError: more than ``MAX_NODES``, or nested deeper than ``MAX_DEPTH``.
+        ManifestError: more than ``MAX_NODES``, more than ``MAX_ENTRIES`` in one list or object, or nested
+            deeper than ``MAX_DEPTH``.
     """
     pending = [(document, 0)]
     while pending:
         value, depth = pending.pop()
         nodes += 1 + (len(value) // 256 if isinstance(value, str) else 0)
         if nodes > MAX_NODES:
+            raise ManifestError(_TOO_MANY)
+        if isinstance(value, dict | list) and len(value) > MAX_ENTRIES:
             raise ManifestError(
-                f"the document has more than {MAX_NODES} values, aliases and families written out"
+                f"a list or an object has {len(value)} entries; needed: at most {MAX_ENTRIES}"
             )
         if depth > MAX_DEPTH:
             raise ManifestError(f"nested deeper than {MAX_DEPTH} levels")
@@ -83,8 +93,13 @@ def measure(document: Any, nodes: int = 0) -> int:
 
 
 def _clean(value: Any, path: str) -> Any:
+    if isinstance(value, str):
+        return _legible(value, path)
     if isinstance(value, list):
         return [_clean(item, step(path, index)) for index, item in enumerate(value)]
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        digits = f"{value.bit_length()} bits"
+        raise ManifestError(f"the number is an integer of {digits}; needed: a finite double", path=path)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ManifestError(f"the number is {value}; needed: a finite number", path=path)
@@ -94,7 +109,9 @@ def _clean(value: Any, path: str) -> Any:
         return value
     cleaned = {}
     for key, item in value.items():
-        where = step(path, key)
+        if len(key) > MAX_KEY:
+            raise ManifestError(f"a key has {len(key)} characters; needed: at most {MAX_KEY}", path=path)
+        where = step(path, _legible(key, path))
         if key in _DANGEROUS:
             raise ManifestError(f"the key {key!r} is reserved; choose another name", path=where)
         if key in ("use", "$use"):
@@ -109,6 +126,14 @@ def _clean(value: Any, path: str) -> Any:
     return cleaned
 
 
+def _legible(text: str, path: str) -> str:
+    """The text, unless it holds what no file takes and no terminal should be sent."""
+    odd = odd_character(text)
+    if odd is not None:
+        raise ManifestError(f"a text holds the character {odd}; needed: text without it", path=path)
+    return text
+
+
 class _YamlReader:
     """Builds the document from the parser's events; aliases share what their anchor holds."""
 
@@ -116,6 +141,7 @@ class _YamlReader:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=loader))
         self._anchors: dict[str, Any] = {}
+        self._nodes = 0
 
     def document(self) -> Any:
         try:
@@ -132,6 +158,9 @@ class _YamlReader:
             raise ManifestError(f"not YAML: {said}") from error
 
     def _node(self, event: Any, path: str, depth: int) -> Any:
+        self._nodes += 1
+        if self._nodes > 2 * MAX_NODES:  # keys count here, and what is shared counts once
+            raise ManifestError(_TOO_MANY)
         if depth > MAX_DEPTH:
             self._refuse(event, f"nested deeper than {MAX_DEPTH} levels", path)
         if isinstance(event, yaml.AliasEvent):

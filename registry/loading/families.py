@@ -24,9 +24,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ManifestError, suggestion
-from .documents import measure, step
+from .documents import MAX_ENTRIES, measure, step
 
 MAX_VARIANTS = 512
+MAX_CELLS = 1024  # combinations of two axes, those that are left out included
 MAX_TEXT = 256  # characters of a value inserted into a longer text
 
 KEYS = ("cases", "axes", "exclude", "variants", "description")
@@ -102,6 +103,9 @@ def _axes_cases(family: Mapping[str, Any], path: str) -> list[Case]:
         ]
         for name in axes
     )
+    if len(rows) * len(columns) > MAX_CELLS:
+        found = f"{len(rows)} times {len(columns)} combinations"
+        raise ManifestError(f"{found}; needed: at most {MAX_CELLS}", path=f"{path}.axes")
     for row in rows:
         for column in columns:
             if shared := row.keys() & column.keys():
@@ -160,6 +164,8 @@ def _fill_list(items: list[Any], case: Case, path: str) -> list[Any]:
         if isinstance(item, str) and new is None:
             raise ManifestError(f"{item} is null and cannot delete a list's element", path=where)
         filled += new if isinstance(item, str) and isinstance(new, list) else [new]
+        if len(filled) > MAX_ENTRIES:
+            raise ManifestError(f"the list has more than {MAX_ENTRIES} entries after expansion", path=path)
     return filled
 
 

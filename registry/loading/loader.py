@@ -22,7 +22,7 @@ Document = TypeVar("Document")
 Steps = list[str | int | None]  # None: a key that msgspec does not tell
 
 _FORMATS: dict[str, Format] = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
-_WHERE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.S)
+_WHERE = re.compile(r" - at (?:`key` in )?`\$([^`]*)`\Z")
 _STEP = re.compile(r"\[(\d+)\]|(\[\.\.\.\])|\.([^.\[]+)")
 _FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`")
 _VARIANT = re.compile(r"\$\.variants\[(\d+)\]")
@@ -149,19 +149,21 @@ def _convert(document: dict[str, Any], kind: type[Document]) -> Document:
 
 
 def _refuse(document: dict[str, Any], whole: type, message: str) -> NoReturn:
-    match = _WHERE.fullmatch(message)
-    assert match is not None
+    match = _WHERE.search(message)
     steps: Steps = [
         int(found[1]) if found[1] else None if found[2] else found[3]
-        for found in _STEP.finditer(match["path"] or "")
+        for found in _STEP.finditer(match[1] if match else "")
     ]
-    steps = _pin(document, whole, message, steps)
-    value = _at(document, steps)
+    try:
+        steps = _pin(document, whole, message, steps)
+        value = _at(document, steps)
+    except (LookupError, TypeError, AttributeError):  # a key that reads like a path
+        raise ManifestError(message) from None
     path = "$"
     for item in steps:
         path = step(path, "" if item is None else item)
     kind = _type_at(msgspec.inspect.type_info(whole), steps)
-    what = match["what"]
+    what = message[: match.start()] if match else message
     if (field := _FIELD.fullmatch(what)) and isinstance(kind, msgspec.inspect.StructType):
         names = [item.encode_name for item in kind.fields]
         if "missing" in what:

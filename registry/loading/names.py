@@ -16,6 +16,8 @@ from ..manifest import Loop, Manifest, Pass, Variant
 from ..opinfo import Op
 from .documents import step
 
+MAX_EXPRESSIONS = 2**15  # characters of a manifest's expressions, each text once
+
 HELPERS = frozenset({*FUNCTIONS, *device_functions(Features())})
 _DEVICE = ("device", "tunables", "DISPATCH_FOLD_WIDTH")
 
@@ -26,12 +28,13 @@ class Names:
 
     ``known`` are the manifest's own and the namespaces, besides the helper functions; ``members``
     lists what a namespace holds, as far as the manifest tells; ``elsewhere`` says of a name that
-    exists, but not here, why not.
+    exists, but not here, why not. ``texts`` are the expressions that the manifest had so far.
     """
 
     known: frozenset[str]
     members: Mapping[str, frozenset[str]]
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    texts: dict[str, int] = field(default_factory=dict)
 
     def plus(self, *names: str, **members: Iterable[str]) -> Names:
         """These names and some more; a keyword adds a namespace, or members to it."""
@@ -133,6 +136,11 @@ def check_value(value: Any, names: Names, path: str) -> None:
 
 
 def _check_expression(text: str, names: Names, path: str) -> None:
+    if text not in names.texts:  # reading one takes long for its length
+        names.texts[text] = len(text) + (next(reversed(names.texts.values())) if names.texts else 0)
+        if names.texts[text] > MAX_EXPRESSIONS:
+            needed = f"at most {MAX_EXPRESSIONS} characters of different expressions in a manifest"
+            raise ManifestError(f"found more; needed: {needed}", path=path)
     try:
         expression = parse(text)
     except ManifestError as error:

@@ -23,11 +23,10 @@ from ..manifest import (
     StructType,
     Variant,
 )
+from .checks import MAX_NESTING
 from .documents import step
 from .newer import NewBinding, NewManifest, NewPass, NewPort, NewVariant
 from .requirements import requirements
-
-MAX_NESTING = 8  # groups of passes in one another
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -16,13 +16,15 @@ from ..dtypes import STORAGE, numpy_dtype
 from ..errors import NoPlanError, RegistryError
 from ..judging import Judge, make_judge
 from ..opinfo import Op, TensorSpec
+from ..text import odd_character
 from .files import Files
 
 if TYPE_CHECKING:
-    from ..dispatch import Registry
+    from ..api import Registry
 
 NAME = "test.json"
-MAX_VALUES = 2**24
+MAX_CASES = 4096
+MAX_VALUES = 2**24  # of all tensors together
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,13 @@ def run_cases(registry: Registry, op: Op, backend: str | None = None) -> tuple[O
         names = [case["name"] for case in cases]
         if not all(isinstance(name, str) for name in names):
             raise TypeError("a case without a name")
+        if odd := odd_character("".join(names)):
+            raise ValueError(f"a name holds the character {odd}")
+        if len(names) > MAX_CASES:
+            raise TypeError(f"{len(names)} cases; this version runs {MAX_CASES} at most")
+        tensors = [entry for case in cases for side in ("inputs", "outputs") for entry in case[side].values()]
+        if sum(math.prod(_type(entry)[1]) for entry in tensors) > MAX_VALUES:
+            raise TypeError(f"its tensors have more than {MAX_VALUES} elements together")
         read = [(case, *_read(op, case, fixtures)) for case in cases]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         return f"the form of {NAME} is not known ({type(error).__name__}: {error})"
@@ -155,12 +164,10 @@ def _read(op: Op, case: Mapping[str, Any], fixtures: Any) -> tuple[dict[str, Any
         tolerance = None if entry.get("tolerance") is None else float(entry["tolerance"])
         role = _spec(op.outputs, name).role
         wanted[role] = _Wanted(values, dtype, shape, tolerance, bool(entry.get("allowNaN", False)))
-    call = {
-        "inputs": inputs,
-        "attrs": dict(case.get("attrs", {})),
-        "outputs": list(wanted),
-        **dict(case.get("args", {})),
-    }
+    args = dict(case.get("args", {}))
+    if not args.keys() <= op.scalars.keys():
+        raise KeyError(f"no scalar argument {sorted(args.keys() - op.scalars.keys())[0]}")
+    call = {"inputs": inputs, "attrs": dict(case.get("attrs", {})), "outputs": list(wanted), **args}
     return call, wanted
 
 
@@ -175,8 +182,6 @@ def _type(entry: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
     dtype, shape = entry["dtype"], tuple(entry["shape"])
     if dtype not in STORAGE or not all(type(dim) is int and dim >= 0 for dim in shape):
         raise TypeError(f"a tensor {dtype}{list(shape)}")
-    if math.prod(shape) > MAX_VALUES:
-        raise TypeError(f"a tensor of more than {MAX_VALUES} elements")
     return dtype, shape
 
 

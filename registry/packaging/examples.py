@@ -18,7 +18,7 @@ from ..judging import make_judge
 from ..opinfo import Op
 
 if TYPE_CHECKING:
-    from ..dispatch import Registry
+    from ..api import Registry
 
 SHAPES = ((2, 3, 8), (3, 16), (2, 5, 7), (1, 4, 68))
 DTYPES = ("float32", "float16")

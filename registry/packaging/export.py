@@ -21,7 +21,7 @@ from .metadata import NAME as METADATA
 from .writing import Writer, published, write_1_0
 
 if TYPE_CHECKING:
-    from ..dispatch import Registry
+    from ..api import Registry
 
 PLACE = "build/webgpu"
 

@@ -11,6 +11,7 @@ from ..errors import PackageError, shorten
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_FILES = 512
+MAX_BYTES = 32 * 1024 * 1024  # of all files together
 
 
 def digest(data: bytes) -> str:
@@ -31,6 +32,7 @@ class Files:
         self.within = (within or root).resolve()
         self.expected: Mapping[str, str] | None = None
         self.found: dict[str, str] = {}
+        self._bytes_read = 0
 
     def has(self, name: str) -> bool:
         """Whether there is a file of that name."""
@@ -81,4 +83,7 @@ class Files:
             raise PackageError(f"{root / name}: cannot be read ({error})") from error
         if len(data) > MAX_FILE_BYTES:
             raise PackageError(f"{root / name}: over {MAX_FILE_BYTES} bytes")
+        self._bytes_read += len(data)
+        if self._bytes_read > MAX_BYTES:
+            raise PackageError(f"{root}: its files have over {MAX_BYTES} bytes together")
         return data

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from ..cache import exclusive, write_whole
 from ..errors import PackageError
 from ..opinfo import Package
 from .hub import Reference
@@ -76,15 +75,7 @@ class Lock:
         """
         text = json.dumps({"lockFormat": FORMAT, "packages": [asdict(e) for e in self.entries]}, indent=2)
         try:
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                    stream.write(text + "\n")
-                os.chmod(name, 0o644)
-                os.replace(name, self.path)
-            except BaseException:
-                os.unlink(name)
-                raise
+            write_whole(self.path, f"{text}\n".encode(), mode=0o644)
         except OSError as error:
             raise PackageError(f"{self.path}: cannot be written ({error})") from error
 
@@ -105,6 +96,23 @@ def read_lock(path: Path) -> Lock:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise PackageError(f"{path}: no lock file ({error!r}); `registry lock` writes one") from error
     return Lock(path, entries)
+
+
+def add_entries(path: Path, entries: Iterable[Entry]) -> Lock:
+    """Adds entries to the lock in a file, whatever other processes add meanwhile.
+
+    Raises:
+        PackageError: the file is no lock, or cannot be written.
+    """
+    try:
+        with exclusive(path.parent):
+            lock = read_lock(path)
+            for entry in entries:
+                lock = lock.plus(entry)
+            lock.write()
+            return lock
+    except OSError as error:
+        raise PackageError(f"{path}: cannot be written ({error})") from error
 
 
 def _entry(item: Mapping[str, object]) -> Entry:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
-from registry.errors import BackendError
+from registry.errors import BackendError, shorten
 
 MAX_NESTING = 256
 MAX_STATEMENT = 8192
+MAX_CHAIN = 1024
+"""``else if`` of a source: each is an ``if`` within the one before it."""
+
+_ELSE_IF = re.compile(r"\belse\s+if\b")
 _PREAMBLE = ("Validation Error", "Caused by:", "")
 # naga names the module, Tint leaves the name empty.
 _LINE = re.compile(r"[^\s:]*:(\d+):(\d+)")
@@ -16,6 +20,9 @@ _LOST = re.compile(r"""\bdevice( "[^"]*")?\]?( is)? lost\b""", re.I)
 
 def check_size(source: str) -> None:
     """Refuses what overruns the compiler's stack, which ends the process: nesting, endless statements."""
+    chain = len(_ELSE_IF.findall(source))
+    if chain > MAX_CHAIN:
+        raise BackendError(f"the source has {chain} `else if`; needed: at most {MAX_CHAIN}", backend="webgpu")
     depth = length = 0
     for line in source.splitlines():
         code = line.partition("//")[0]
@@ -52,5 +59,5 @@ def with_line(message: str, source: str) -> tuple[str, int | None]:
         return message, None
     line = int(match.group(1))
     lines = source.splitlines()
-    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    text = shorten(lines[line - 1].strip(), 160) if 0 < line <= len(lines) else ""
     return f"WGSL line {line}: `{text}`\n{message}", line

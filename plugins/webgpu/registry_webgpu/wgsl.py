@@ -12,6 +12,7 @@ from pathlib import Path
 from registry.errors import BackendError, RegistryWarning, shorten
 from registry.hookspecs import RenderedPass
 from registry.language.includes import expand
+from registry.language.meter import metered
 from registry.language.templates import TemplateError, parse_template
 from registry.language.values import EvaluationError
 from registry.manifest import Variant
@@ -22,10 +23,12 @@ from registry.request import Request
 from .implementations import IMPLEMENTATIONS
 from .profile import Profile
 
-_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+# Sources may be a stranger's: no pattern looks through the rest of a text more than once.
+_COMMENTS = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
+_NUMBER = re.compile(r"\b\d[\w.]*")
 _SUBGROUP_CALL = re.compile(r"\b(subgroup[A-Z]\w*|quad(Broadcast|Swap[XY]|SwapDiagonal))\s*\(")
 _SUBGROUP_VALUE = re.compile(r"\b(subgroup_invocation_id|subgroup_size|subgroup_id|num_subgroups)\b")
-_DIRECTIVE = re.compile(r"^[ \t]*(?:enable|requires)\b[^;]*;[ \t]*\n?", re.M)
+_DIRECTIVE = re.compile(r"^[ \t]*(?:enable|requires)\b[^;]{0,256};[ \t]*\n?", re.M)
 
 
 def render_variant(
@@ -36,8 +39,9 @@ def render_variant(
     Raises:
         BackendError: an expression or a template fails; names op, variant and the template's line.
     """
-    prepared = evaluate(request, variant, profile)
-    return prepared, tuple(_render(request.op, variant, item, profile) for item in prepared.passes)
+    with metered():
+        prepared = evaluate(request, variant, profile)
+        return prepared, tuple(_render(request.op, variant, item, profile) for item in prepared.passes)
 
 
 def evaluate(request: Request, variant: Variant, profile: Profile) -> PreparedVariant:
@@ -47,7 +51,8 @@ def evaluate(request: Request, variant: Variant, profile: Profile) -> PreparedVa
         BackendError: an expression fails; names op and variant.
     """
     try:
-        return evaluate_variant(request, variant, profile.namespace())
+        with metered():
+            return evaluate_variant(request, variant, profile.namespace())
     except EvaluationError as error:
         raise BackendError(str(error), op=request.op.id, backend="webgpu", variant=variant.id) from error
 
@@ -78,7 +83,7 @@ def add_headers(source: str, implementation: str) -> str:
     body = _DIRECTIVE.sub("", source)
     code = _COMMENTS.sub("", body)
     needs = []
-    if re.search(r"\bf16\b|\b\d[\w.]*h\b", code):
+    if re.search(r"\bf16\b", code) or any(found[0].endswith("h") for found in _NUMBER.finditer(code)):
         needs.append("f16")
     if _SUBGROUP_CALL.search(code) or _SUBGROUP_VALUE.search(code):
         needs.append("subgroups")

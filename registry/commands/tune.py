@@ -11,14 +11,14 @@ from typing import Any
 import click
 from rich.text import Text
 
-from .benchmark import HEADER as BENCH_HEADER
-from .benchmark import bench
-from .cli_call import call_options, read_call
-from .dispatch import Registry
-from .errors import ContractError
-from .tables import make_console, progress_bar, table
-from .tuned import Store
-from .tuning import HEADER, tune
+from ..api import Registry
+from ..errors import ContractError
+from ..measuring.benchmark import HEADER as BENCH_HEADER
+from ..measuring.benchmark import bench
+from ..measuring.tuned import Store
+from ..measuring.tuning import HEADER, tune
+from ..tables import make_console, progress_bar, table
+from .options import call_options, read_call
 
 _STYLES = {"chosen": "bold green", "ok": "green", "wrong": "bold red", "failed": "bold red"}
 
@@ -76,7 +76,7 @@ def bench_command(as_json: bool, variants: bool, plot: str | None, **options: An
     else:
         _show(found.request, found.against, BENCH_HEADER, found.table(), found.lines())
     if plot is not None:  # last: a plot that cannot be drawn must not lose what was measured
-        from .plotting import draw
+        from ..measuring.plotting import draw
 
         draw(found, plot)
     if not found.ok:

@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from .call import parse_call, wrong
-from .decide import Offer, Policy
-from .decision import Decision
-from .errors import NoPlanError, RegistryError, first_line
-from .judging import Skip, skipped, skipped_lines
-from .measuring import ROUNDS, Progress, Times, conditions, no_progress, time_cells
-from .opinfo import Op
-from .planning import bind_call
-from .request import Request
-from .selection import choose, contenders, is_automatic
-from .text import lay_out
+from ..call import parse_call, wrong
+from ..decide import Offer, Policy
+from ..decision import Decision
+from ..errors import NoPlanError, RegistryError, first_line
+from ..judging import Skip, skipped, skipped_lines
+from ..opinfo import Op
+from ..planning import bind_call
+from ..request import Request
+from ..selection import choose, contenders, is_automatic
+from ..text import lay_out
+from .timing import ROUNDS, Progress, Times, conditions, no_progress, time_cells
 from .trials import Trial, Trials, timed
 from .tuned import Candidate, Choice, Entry, key_of, source_digest
 
 if TYPE_CHECKING:
-    from .dispatch import Registry
+    from ..api import Registry
 
 HEADER = ("backend", "variant", "tunables", "verdict", "median", "quartiles", "because")
 

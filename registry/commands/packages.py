@@ -10,11 +10,11 @@ from rich.text import Text
 
 import registry
 
-from .catalog import Catalog
-from .cli_call import json_option
-from .errors import PackageError, RegistryError
-from .opinfo import Op
-from .tables import make_console, table
+from ..catalog import Catalog
+from ..errors import PackageError, RegistryError
+from ..opinfo import Op
+from ..tables import make_console, table
+from .options import json_option
 
 
 @click.command("lock", short_help="Pin a package in registry.lock.")
@@ -27,13 +27,14 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
 
     PACKAGE is owner/name@v1 or owner/name@<commit>. Without it every entry is brought up to date.
     """
-    from .packaging.finding import entry_of, fetch_new, locked
-    from .packaging.hub import make_reference
-    from .packaging.lock import read_lock
+    from ..packaging.finding import entry_of, fetch_new, locked
+    from ..packaging.hub import make_reference
+    from ..packaging.lock import add_entries, read_lock
 
     lock = read_lock(Catalog((), False).lock_path())
     wanted = [make_reference(package, None, None)] if package else [entry.reference for entry in lock.entries]
     rows = []
+    entries = []
     for reference in wanted:
         before = lock.find(reference)
         if check:
@@ -46,8 +47,9 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
         state = "unchanged" if entry == before else "new" if before is None else f"was {before.revision}"
         rows.append((str(reference), op.id, entry.revision, str(len(entry.digests)), state))
         lock = lock.plus(entry)
-    if rows and not check:
-        lock.write()
+        entries.append(entry)
+    if entries and not check:
+        add_entries(lock.path, entries)
     header = ("package", "op", "commit", "files", "state")
     if as_json:
         click.echo(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=2))
@@ -66,7 +68,7 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
 @json_option
 def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
     """Write an operator into FOLDER as a published package: manifest, templates, cases, digests, a card."""
-    from .packaging.export import export_op
+    from ..packaging.export import export_op
 
     made = export_op(registry._shared, registry.op(op), folder, dialect)
     assert made.package is not None
@@ -84,8 +86,8 @@ def _count(number: int, what: str) -> str:
 
 def locked_ops() -> list[Op]:
     """The packages of registry.lock that are in the hub client's cache; says which are not."""
-    from .packaging.finding import locked
-    from .packaging.lock import read_lock
+    from ..packaging.finding import locked
+    from ..packaging.lock import read_lock
 
     lock = read_lock(Catalog((), False).lock_path())
     found = []

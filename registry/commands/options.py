@@ -12,10 +12,10 @@ import click
 
 import registry
 
-from .dispatch import Registry
-from .errors import ContractError
-from .inputs import read_settings, read_tensors
-from .opinfo import Op
+from ..api import Registry
+from ..errors import ContractError
+from ..inputs import read_settings, read_tensors
+from ..opinfo import Op
 
 TENSORS = """Tensors go by name, as files (X=x.npy) or as shapes (X=2x8x768, X=2x8x768:f16) of which normal
 numbers are drawn."""
@@ -37,7 +37,7 @@ def find_op(reg: Registry, name: str, frozen: bool) -> Op:
 
 
 def call_options(
-    data: bool, op_required: bool = True
+    data: bool, op_required: bool = True, profile: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The options of every command that takes a call."""
     options = [
@@ -68,7 +68,7 @@ def call_options(
         frozen_option,
         json_option,
     ]
-    if not data:
+    if not data and profile:
         options.insert(
             -1,
             click.option(

@@ -8,11 +8,15 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .call import Call, parse_call, wrong
-from .decision import Decision
-from .errors import ContractError, RegistryError, first_line
-from .judging import Skip, backends_of, decide_each, skipped, skipped_lines
-from .measuring import (
+from ..call import Call, parse_call, wrong
+from ..decision import Decision
+from ..errors import ContractError, RegistryError, first_line
+from ..judging import Skip, backends_of, decide_each, skipped, skipped_lines
+from ..opinfo import Op
+from ..planning import bind_call
+from ..scope import bytes_moved
+from ..text import lay_out
+from .timing import (
     ROUNDS,
     Progress,
     Stopwatch,
@@ -23,15 +27,11 @@ from .measuring import (
     stopwatch,
     time_cells,
 )
-from .opinfo import Op
-from .planning import bind_call
-from .scope import bytes_moved
-from .text import lay_out
 from .trials import Trials
 from .tuned import Candidate
 
 if TYPE_CHECKING:
-    from .dispatch import Registry
+    from ..api import Registry
 
 HEADER = ("backend", "variant", "tensors", "verdict", "median", "quartiles", "GB/s", "of a copy", "because")
 HOST = "host"

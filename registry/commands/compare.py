@@ -11,16 +11,16 @@ from typing import Any
 import click
 from rich.text import Text
 
-from .cli_call import call_options, find_op, json_option, read_call
-from .comparing.report import Report
-from .comparing.running import compare
-from .comparing.text import failure_lines, skipped_lines, verdict_lines
-from .conformance import Case, read_case
-from .dispatch import Registry
-from .errors import ContractError
-from .inputs import read_settings, read_tensors
-from .opinfo import Op
-from .tables import comparison_table, histogram_table, make_console, progress_bar, replay_tables
+from ..api import Registry
+from ..comparing.report import Report
+from ..comparing.running import compare
+from ..comparing.text import failure_lines, skipped_lines, verdict_lines
+from ..conformance import Case, read_case
+from ..errors import ContractError
+from ..inputs import read_settings, read_tensors
+from ..opinfo import Op
+from ..tables import comparison_table, histogram_table, make_console, progress_bar, replay_tables
+from .options import call_options, find_op, json_option, read_call
 
 
 @click.command("compare", short_help="Judge every backend and variant by the reference.")

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .arrays import NumpyArray, is_pair
-from .call import Call, wrong
-from .errors import first_line
-from .judging import Judge, make_judge, run_poisoned
-from .measuring import ROUNDS, Progress, Stopwatch, Times, measure, no_progress, stopwatch
-from .request import Request
+from ..arrays import NumpyArray, is_pair
+from ..call import Call, wrong
+from ..errors import first_line
+from ..judging import Judge, make_judge, run_poisoned
+from ..request import Request
+from .timing import ROUNDS, Progress, Stopwatch, Times, measure, no_progress, stopwatch
 from .tuned import Candidate
 
 if TYPE_CHECKING:
-    from .dispatch import Registry
+    from ..api import Registry
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from rich.text import Text
 
 import registry
 
-from .cli_call import find_op, frozen_option, json_option
-from .tables import make_console, table
+from ..tables import make_console, table
+from .options import find_op, frozen_option, json_option
 
 if TYPE_CHECKING:
-    from .cards.sections import Section
+    from ..cards.sections import Section
 
 
 @click.command("card", short_help="Print an operator's card: contract and variants.")
@@ -43,7 +43,7 @@ def card_command(op: str, markdown: bool, results: Path | None, frozen: bool, as
     elif markdown:
         click.echo(str(made), nl=False)
     else:
-        from .cards.sections import sections
+        from ..cards.sections import sections
 
         _show(sections(made))
 

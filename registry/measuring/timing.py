@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .dispatch import Registry
+    from ..api import Registry
 
 ROUNDS = 15
 FEWEST_ROUNDS = 5
@@ -153,14 +153,19 @@ def _hopeful(samples: Mapping[int, list[float]], groups: Sequence[str]) -> list[
     return [index for index, median in medians.items() if median <= HOPELESS * fastest(groups[index])]
 
 
-def conditions(registry: Registry) -> dict[str, Any]:
+def conditions(registry: Registry, backends: Sequence[str] | None = None) -> dict[str, Any]:
     """What measurements hold for: date (UTC), machine, Python, versions of plugins, and devices by backend
-    with what the backend says of them, drivers included."""
+    with what the backend says of them, drivers included. ``backends`` are those asked (default: all)."""
     versions = {}
     for name in ("kernel-registry", "numpy", *registry.catalog.plugins.origins.values()):
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    devices = {s.name: {"name": s.device, **s.details} for s in registry.backends() if s.available}
+    catalog = registry.catalog
+    order = catalog.order()
+    every = [*order, *(name for name in catalog.plugins.backends if name not in order)]
+    names = every if backends is None else backends
+    standing = {name: catalog.availability(name) for name in names}
+    devices = {name: {"name": here.name, **here.details} for name, here in standing.items() if here.available}
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": machine(),

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .cache import write_whole
-from .errors import RegistryWarning
-from .measuring import machine
-from .parts import split_rows
+from ..cache import write_whole
+from ..errors import RegistryWarning
+from ..parts import split_rows
+from .timing import machine
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
-    from .decide import Offer
-    from .request import Request
+    from ..catalog import Catalog
+    from ..decide import Offer
+    from ..request import Request
 
 FORMAT = 1
 
@@ -205,7 +205,7 @@ def source_digest(
 
     A candidate that is no longer claimed, or cannot be rendered, has none.
     """
-    from .hookspecs import Claim
+    from ..hookspecs import Claim
 
     state = hashlib.sha256(msgspec.json.encode(request.op.manifest))
     by_name = {offer.backend: offer for offer in offers}

@@ -10,12 +10,12 @@ from dataclasses import asdict
 import click
 from rich.text import Text
 
-from .cli_call import find_op, frozen_option, json_option
-from .conformance import read_case, replay, run
-from .conformance.report import HEADER, Report
-from .dispatch import Registry
-from .packaging.cases import Outcome, run_cases
-from .tables import make_console, progress_bar, table
+from ..api import Registry
+from ..conformance import read_case, replay, run
+from ..conformance.report import HEADER, Report
+from ..packaging.cases import Outcome, run_cases
+from ..tables import make_console, progress_bar, table
+from .options import find_op, frozen_option, json_option
 
 
 @click.command("test")

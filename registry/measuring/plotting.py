@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..errors import ContractError
 from .benchmark import Benchmark
-from .errors import ContractError
 
 
 def draw(benchmark: Benchmark, file: str) -> None:

@@ -1,4 +1,4 @@
-"""The command ``registry new-plugin``: a small project that brings a backend."""
+"""Writes a small project that brings a backend, from the templates in this folder."""
 
 from __future__ import annotations
 
@@ -6,27 +6,11 @@ import keyword
 import re
 from pathlib import Path
 
-import click
+from ..api import Registry
+from ..errors import ContractError
+from ..hookspecs import API_VERSION
 
-from .dispatch import Registry
-from .errors import ContractError
-from .hookspecs import API_VERSION
-
-TEMPLATES = Path(__file__).parent / "project"
-
-
-@click.command("new-plugin", short_help="Write a project with a backend of yours.")
-@click.argument("name")
-@click.option(
-    "--dir", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Default: ./registry-NAME."
-)
-def new_plugin_command(name: str, folder: Path | None) -> None:
-    """Write a project with a backend called NAME: installed with pip, it runs one op and passes its tests."""
-    check_name(name)
-    target = folder or Path(f"registry-{name}")
-    for path in write_project(name, target):
-        click.echo(path)
-    click.echo(f"next: cd {target} && pip install '.[test]' && pytest")
+TEMPLATES = Path(__file__).parent
 
 
 def check_name(name: str) -> None:

@@ -1,0 +1,1 @@
+"""The subcommands of the command line, a module for each kind."""

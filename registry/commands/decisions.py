@@ -1,0 +1,147 @@
+"""The commands of the lock of decisions: ``registry freeze`` and ``registry check``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+import registry
+
+from ..call import parse_call
+from ..decisions.checking import HEADER, Difference
+from ..decisions.lockfile import NAME, Lock, add, read_lock
+from ..decisions.recording import Log
+from ..decisions.records import Decided, counted
+from ..errors import ContractError
+from ..planning import bind_call, settle
+from ..tables import make_console, table
+from .options import call_options, json_option, read_call
+
+file_option = click.option(
+    "--file", "file", type=click.Path(path_type=Path), default=NAME, show_default=True, help="The lock."
+)
+
+
+@click.command("freeze", short_help="Write what requests are decided to into decisions.lock.")
+@call_options(data=False, profile=False)
+@file_option
+@click.option("--no-sources", is_flag=True, help="Keep digests of the rendered sources only.")
+def freeze_command(as_json: bool, file: Path, no_sources: bool, **options: Any) -> None:
+    """Write what requests are decided to into decisions.lock, for `registry check`.
+
+    OP with tensors is one request. `registry freeze -- python program.py`, or a path to a script, runs a
+    program and records every request that it makes.
+    """
+    command = _command(options)
+    if command is not None:
+        made, lock = _run(command, file, not no_sources)
+    else:
+        made, lock = _freeze_one(options, file, not no_sources)
+    _print(made, lock, as_json)
+
+
+def _command(options: dict[str, Any]) -> list[str] | None:
+    """The program to run, where the arguments name one and no op."""
+    words = [options["op"], *options["tensors"]]
+    script = words[0].endswith(".py")
+    if registry._shared.catalog.has(words[0]) or not (script or shutil.which(words[0])):
+        return None
+    others = [name for name, value in options.items() if value and name not in ("op", "tensors")]
+    if others:
+        raise ContractError(
+            f"--{others[0]} goes with an op; {words[0]} is a program, which settles its own calls"
+        )
+    return [sys.executable, *words] if script else words
+
+
+def _run(command: list[str], file: Path, sources: bool) -> tuple[tuple[Decided, ...], Lock]:
+    with tempfile.TemporaryDirectory() as folder:
+        drafted = Path(folder) / NAME
+        environment = {**os.environ, "REGISTRY_FREEZE": str(drafted)}
+        try:
+            status = subprocess.run(command, env=environment, check=False).returncode
+        except OSError as error:
+            raise ContractError(f"{command[0]} cannot be run ({error})") from error
+        if status != 0:
+            click.echo(f"{' '.join(command)} left with {status}; {file} is as it was", err=True)
+            sys.exit(status if status > 0 else 128 - status)
+        if not drafted.exists():
+            raise ContractError(f"{' '.join(command)} asked nothing of registry; there is nothing to freeze")
+        draft = read_lock(drafted)
+        lock = add_draft(file, draft, sources)
+    return draft.decisions, lock
+
+
+def add_draft(file: Path, draft: Lock, sources: bool) -> Lock:
+    """Adds the decisions of one lock to another, with the sources that were kept."""
+    lock = Lock(file)
+    for name, conditions in draft.conditions.items():
+        decisions = [each for each in draft.with_texts() if each.on == name]
+        lock = add(file, decisions, conditions, sources=sources)
+    return lock
+
+
+def _freeze_one(options: dict[str, Any], file: Path, sources: bool) -> tuple[tuple[Decided, ...], Lock]:
+    op, named = read_call(False, **options)
+    catalog = registry._shared.catalog
+    call = parse_call(op, (), named)
+    decision = settle(catalog, call, bind_call(catalog, call))[0]
+    log = Log(registry._shared)
+    log.add(call, decision)
+    return log.decisions, registry.freeze(file, log, sources=sources)
+
+
+def _print(made: tuple[Decided, ...], lock: Lock, as_json: bool) -> None:
+    header = ("request", "backend", "variant", "passes")
+    rows = [
+        (str(each.asked), each.chosen.backend, each.chosen.variant, str(len(each.chosen.passes)))
+        for each in made
+    ]
+    if as_json:
+        named = [dict(zip(header, row, strict=True)) for row in rows]
+        click.echo(
+            json.dumps({"file": str(lock.path), "decisions": named, "kept": len(lock.decisions)}, indent=2)
+        )
+        return
+    console = make_console()
+    console.print(table(None, header, rows))
+    console.print(Text(f"{lock.path} has {counted(len(lock.decisions))}"), soft_wrap=True)
+
+
+@click.command("check")
+@click.argument("file", type=click.Path(path_type=Path), default=NAME)
+@json_option
+def check_command(file: Path, as_json: bool) -> None:
+    """Decide every request of a lock anew. Says what comes out otherwise, and why; status 1 if any does."""
+    found = registry.check(file)
+    if as_json:
+        click.echo(json.dumps(found.as_dict(), indent=2))
+    else:
+        console = make_console()
+        console.print(Text(found.headline, style="bold"), soft_wrap=True)
+        for each in found.differences:
+            _print_difference(each)
+        for line in found.notes():
+            console.print(Text(line), soft_wrap=True)
+    if not found.ok:
+        sys.exit(1)
+
+
+def _print_difference(found: Difference) -> None:
+    console = make_console()
+    console.print()
+    if found.rows:
+        console.print(table(found.request, HEADER, found.rows))
+    else:
+        console.print(Text(found.request, style="bold"), soft_wrap=True)
+    for text in filter(None, (found.message, *found.diffs)):
+        console.print(Text(text), soft_wrap=True)

@@ -1,0 +1,1 @@
+"""The lock of decisions: what a program's requests were decided to, written down and decided anew."""

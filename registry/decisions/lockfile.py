@@ -1,0 +1,162 @@
+"""``decisions.lock``: the decisions of a program, as JSON, and beside it the sources that they would run.
+
+The sources lie in a folder of the file's name with ``.sources`` in place of ``.lock``, each named by its
+digest: they serve to show what has changed, and may be missing. Several processes may write at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..cache import exclusive, write_whole
+from ..errors import ContractError
+from .records import Asked, Chosen, Decided, Rejected, Source, as_plain
+
+NAME = "decisions.lock"
+FORMAT = 1
+
+Conditions = Mapping[str, Any]
+"""What decisions were made on: date, machine, versions, devices, environment."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The decisions of a file, in the order of their requests, and the conditions they name."""
+
+    path: Path
+    decisions: tuple[Decided, ...] = ()
+    conditions: Mapping[str, Conditions] = field(default_factory=dict)
+
+    def plus(self, decisions: Iterable[Decided], conditions: Conditions) -> Lock:
+        """This lock with decisions made on some conditions, in place of those of equal requests."""
+        name = _name(conditions)
+        kept = {each.asked.key: each for each in self.decisions}
+        kept |= {each.asked.key: replace(each, on=name) for each in decisions}
+        used = {each.on for each in kept.values()}
+        known = {key: value for key, value in {**self.conditions, name: conditions}.items() if key in used}
+        return Lock(self.path, tuple(kept[key] for key in sorted(kept)), known)
+
+    def with_texts(self) -> tuple[Decided, ...]:
+        """The decisions with the sources that were kept."""
+
+        def filled(decided: Decided) -> Decided:
+            passes = tuple(replace(each, text=self.text_of(each) or "") for each in decided.chosen.passes)
+            return replace(decided, chosen=replace(decided.chosen, passes=passes))
+
+        return tuple(map(filled, self.decisions))
+
+    @property
+    def sources(self) -> Path:
+        """The folder of rendered sources."""
+        return self.path.with_suffix(".sources")
+
+    def text_of(self, source: Source) -> str | None:
+        """The text of a source, where it was kept and still is what it was."""
+        with suppress(OSError, UnicodeDecodeError):
+            text = (self.sources / _file(source)).read_text(encoding="utf-8")
+            if hashlib.sha256(text.encode()).hexdigest() == source.sha256:
+                return text
+        return None
+
+
+def read_lock(path: Path) -> Lock:
+    """The lock in a file.
+
+    Raises:
+        ContractError: there is none, or it cannot be read; says which command writes one.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["lockFormat"] != FORMAT:
+            raise ContractError(f"{path}: lockFormat is {document['lockFormat']!r}; needed: {FORMAT}")
+        conditions = {str(name): dict(value) for name, value in document["conditions"].items()}
+        return Lock(path, tuple(map(_decided, document["decisions"])), conditions)
+    except FileNotFoundError as error:
+        raise ContractError(f"{path}: no such file; `registry freeze` writes one") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, ContractError):
+            raise
+        raise ContractError(
+            f"{path}: no lock of decisions ({error!r}); `registry freeze` writes one"
+        ) from error
+
+
+def add(path: Path, decisions: Iterable[Decided], conditions: Conditions, *, sources: bool = True) -> Lock:
+    """Adds decisions to a lock, which is made where there is none; ``sources`` keeps what they would run.
+
+    A reader, and a process that is killed meanwhile, leaves the old file or the new one.
+
+    Raises:
+        ContractError: the file cannot be written, or is no lock.
+    """
+    decisions = tuple(decisions)
+    try:
+        with exclusive(path.parent):
+            lock = read_lock(path) if path.exists() else Lock(path)
+            lock = lock.plus([_placed(each, path) for each in decisions], conditions)
+            if sources:
+                for source in (source for each in decisions for source in each.chosen.passes if source.text):
+                    write_whole(lock.sources / _file(source), source.text.encode(), mode=0o644)
+            write_whole(path, _text(lock).encode(), mode=0o644)
+            _tidy(lock)
+            return lock
+    except OSError as error:
+        raise ContractError(f"{path}: cannot be written ({error})") from error
+
+
+def _placed(decided: Decided, path: Path) -> Decided:
+    """A decision whose package, if it lies in the lock's folder, goes by its place from there."""
+    place, package = path.parent.resolve(), Path(decided.asked.package)
+    if not package.is_absolute() or not package.is_relative_to(place):
+        return decided
+    return replace(decided, asked=replace(decided.asked, package=package.relative_to(place).as_posix()))
+
+
+def _tidy(lock: Lock) -> None:
+    """Removes sources that no decision names any more."""
+    named = {_file(source) for each in lock.decisions for source in each.chosen.passes}
+    for file in lock.sources.glob("*") if lock.sources.is_dir() else ():
+        if file.name not in named:
+            file.unlink(missing_ok=True)
+
+
+def _text(lock: Lock) -> str:
+    document = {
+        "lockFormat": FORMAT,
+        "conditions": lock.conditions,
+        "decisions": [as_plain(each) for each in lock.decisions],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False, default=str) + "\n"
+
+
+def _name(conditions: Conditions) -> str:
+    """A short name of conditions, the same at another time."""
+    lasting = {key: value for key, value in conditions.items() if key != "date"}
+    return hashlib.sha256(json.dumps(lasting, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def _file(source: Source) -> str:
+    return f"{source.sha256[:16]}.{source.language}"
+
+
+def _decided(item: Mapping[str, Any]) -> Decided:
+    asked, chosen = dict(item["asked"]), dict(item["chosen"])
+    asked["outputs"] = tuple(asked["outputs"])
+    if isinstance(asked.get("backend"), list):
+        asked["backend"] = tuple(asked["backend"])
+    chosen["passes"] = tuple(Source(**each) for each in chosen.get("passes", ()))
+    chosen["rejected"] = tuple(Rejected(**each) for each in chosen.get("rejected", ()))
+    made = Decided(Asked(**asked), Chosen(**chosen), str(item["on"]))
+    texts = [made.asked.op, *made.asked.outputs, *made.asked.tensors.values(), *made.asked.out.values()]
+    texts += [part for each in made.chosen.passes for part in (each.id, each.sha256, each.language)]
+    if not all(isinstance(text, str) for text in texts) or not all(
+        source.language.isalnum() and source.sha256.isalnum() for source in made.chosen.passes
+    ):
+        raise TypeError(f"the decision {item}")
+    return made

@@ -1,0 +1,149 @@
+"""What there is, and what would happen to a call: nothing here runs a kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .call import Call, parse_call
+from .catalog import Catalog
+from .status import Status, statuses
+
+if TYPE_CHECKING:
+    from .cards.card import Card
+    from .decision import Decision
+    from .hookspecs import Backend, Finding, RenderedPass
+    from .opinfo import Op
+    from .request import Request
+    from .symbols import Shape
+
+
+class Inspection:
+    """Looks at ops, backends and calls."""
+
+    catalog: Catalog
+
+    def ops(self) -> tuple[str, ...]:
+        """The ids of all ops, ``domain::Name``, sorted: those of plugins and of loaded packages."""
+        loaded = {op.id for op in self.catalog.loaded.all()}
+        return tuple(sorted(loaded.union(self.catalog.plugins.manifests)))
+
+    def op(self, name: str | Op) -> Op:
+        """The op of that name: ``Name``, ``domain::Name`` or ``domain.Name``.
+
+        Raises:
+            ContractError: no such op (with a suggestion), or several of that bare name.
+            ManifestError: its manifest is wrong.
+        """
+        return self.catalog.op(name)
+
+    def backends(self) -> tuple[Status, ...]:
+        """Every backend in order of preference, and every plugin that did not load, with the reasons."""
+        return statuses(self.catalog)
+
+    def card(self, op: str | Op, /, *, results: str | Path | None = None) -> Card:
+        """What an op is and who runs it: contract, variants by backend with conditions in words, dtypes.
+
+        Args:
+            op: ``Name``, ``domain::Name`` or ``domain.Name``.
+            results: a folder with what was measured, such as ``docs/`` of this project's checkout; accuracy
+                and speed are shown from it (default: None, neither).
+
+        ``str()`` of it is Markdown. Takes no device: backends that cannot run here are in it.
+
+        Raises:
+            ContractError: no such op, or no results in that folder.
+            ManifestError: its manifest is wrong.
+        """
+        from .cards.card import make_card
+
+        return make_card(self.catalog, self.op(op), results)
+
+    def explain(self, op: str | Op, /, *tensors: Any, **named: Any) -> Decision:
+        """Every candidate for this call with its verdict; nothing runs.
+
+        Takes what ``run`` takes, ``(shape, dtype)`` pairs in place of arrays, and ``profile``: devices as
+        plain data by backend, in place of this machine's.
+        """
+        from .decide import Policy
+        from .selection import choose
+
+        call = parse_call(self.op(op), tensors, named)
+        return choose(self.catalog, call, self._bind(call), Policy(exhaustive=True))
+
+    def render(self, op: str | Op, /, *tensors: Any, **named: Any) -> tuple[RenderedPass, ...]:
+        """The source text of every pass that would run. Arguments as ``explain``.
+
+        Raises:
+            NoPlanError: no candidate accepts the request.
+        """
+        return self._render(op, tensors, named)[1]
+
+    def lint(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, tuple[Finding, ...]]:
+        """What compilers or devices are known to disagree on in each pass that would run, by the pass's id.
+
+        Arguments as ``explain``; errors as ``render``. Empty for a backend without source text.
+        """
+        backend, passes = self._render(op, tensors, named)
+        return {item.id: tuple(backend.lint(item)) for item in passes}
+
+    def infer(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, tuple[Shape, str]]:
+        """The shape and dtype of each output asked for, without data and without a device.
+
+        Dimensions may have names: ``X=(("batch", "seq", 768), "float32")``. A name is a size of at least 2
+        that differs from every other name and number of the call; it comes back in the outputs' shapes.
+
+        Raises:
+            ContractError: the call breaks the contract, or an output's dimension is computed from names.
+        """
+        from .symbols import infer
+
+        return infer(self._bind, parse_call(self.op(op), tensors, named))
+
+    def peak_memory(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, int | None]:
+        """The most bytes of scratch a run holds, by backend: inputs and outputs are not counted, nor their
+        copies on a device.
+
+        Each backend that accepts the call is there, with the variant it would run; None where a backend
+        cannot say. Arguments as ``explain``.
+
+        Raises:
+            NoPlanError: no candidate accepts the request.
+        """
+        from .decide import Policy
+        from .selection import availability, choose
+
+        call = parse_call(self.op(op), tensors, named)
+        request = self._bind(call)
+        decision = choose(self.catalog, call, request, Policy(exhaustive=True))
+        decision.require()
+        found: dict[str, int | None] = {}
+        for row in decision.eligible:
+            if row.backend not in found and row.claim is not None:
+                backend, here = (
+                    self.catalog.backend(row.backend),
+                    availability(self.catalog, row.backend, call, request),
+                )
+                exact = decision.request_of(row)
+                found[row.backend] = 0 if request.empty else backend.scratch_bytes(exact, row.claim, here)
+        return found
+
+    def _render(
+        self, op: str | Op, tensors: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Backend, tuple[RenderedPass, ...]]:
+        from .decide import Policy
+        from .selection import availability, choose
+
+        call = parse_call(self.op(op), tensors, named)
+        request = self._bind(call)
+        decision = choose(self.catalog, call, request, Policy())
+        row = decision.require()
+        assert row.claim is not None
+        here = availability(self.catalog, row.backend, call, request)
+        backend = self.catalog.backend(row.backend)
+        return backend, backend.render(decision.request_of(row), row.claim, here)
+
+    def _bind(self, call: Call) -> Request:
+        from .planning import bind_call
+
+        return bind_call(self.catalog, call)

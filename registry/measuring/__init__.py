@@ -1,0 +1,1 @@
+"""Times on this machine: benchmarks, and choices by measurement."""

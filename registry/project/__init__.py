@@ -1,0 +1,1 @@
+"""A small project that brings a backend, and what writes it."""
