@@ -26,9 +26,13 @@ from .commands.plugin import new_plugin_command
 from .commands.tune import bench_command, tune_command
 from .errors import ContractError, RegistryError
 from .opinfo import Op
+from .status import faults
 from .tables import decision_table, make_console, table
 
 console = make_console()
+
+SLOW_SECONDS = 1.0
+"""From how long on it is told what a plugin took to load."""
 
 
 class _Group(click.Group):
@@ -168,6 +172,7 @@ def op(name: str, frozen: bool, as_json: bool) -> None:
 def backends(as_json: bool) -> None:
     """Doctor: which backends can run here, on which device, and what is missing."""
     found = registry.backends()
+    broken = faults(registry._shared.catalog)
     if as_json:
         _print_json(
             [
@@ -175,6 +180,7 @@ def backends(as_json: bool) -> None:
                     name: dict(getattr(s, name)) if name == "details" else getattr(s, name)
                     for name in s.__dataclass_fields__
                 }
+                | {"fault": broken.get(s.name, "")}
                 for s in found
             ]
         )
@@ -203,6 +209,13 @@ def backends(as_json: bool) -> None:
                 (key, ", ".join(v) if isinstance(v, list) else str(v)) for key, v in status.details.items()
             ]
             console.print(table(status.name, ("", ""), facts))
+    for name, fault in broken.items():
+        origin = next(s.distribution for s in found if s.name == name)
+        console.print(Text(f"\n{name} of {origin}: {fault}", style="red"), soft_wrap=True)
+    for status in found:
+        if status.seconds >= SLOW_SECONDS:
+            what = f"{status.name} of {status.distribution} took {status.seconds:.1f} s to load"
+            console.print(Text(f"\n{what}", style="yellow"), soft_wrap=True)
     if any(s.available and not s.automatic for s in found):
         console.print("\nA software adapter runs when it is named, and never wins an automatic choice.")
 
