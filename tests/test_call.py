@@ -133,11 +133,12 @@ def test_out_is_filled_and_returned(webgpu: Registry, backend: str) -> None:
     want = webgpu.run(SLN, X, X, V, V, V, outputs=("output", "input_skip_bias_sum"), backend=backend)
     y, r = np.empty_like(X), np.empty_like(X)
     asked = ("output", "input_skip_bias_sum")
-    for out in ((y, r), [y, r], {"output": y, "residualT": r}):
+    for out in ((y, r), [y, r], {"output": y, "residualT": r}, *[{"residualT": r, "output": y}] * 2):
         y[:], r[:] = 0, 0
         got = webgpu.run(SLN, X, X, V, V, V, outputs=asked, out=out, backend=backend)
         assert got.output is y and got.input_skip_bias_sum is r
         np.testing.assert_array_equal(y, want.output)
+        np.testing.assert_array_equal(r, want.input_skip_bias_sum)
         np.testing.assert_array_equal(r, want.input_skip_bias_sum)
     assert webgpu.run(SLN, X, X, V, V, out=y, backend=backend) is y
     wide = np.zeros((3, 8), np.float32)

@@ -22,6 +22,7 @@ from registry import (
 from registry.call import parse_call
 from registry.decide import Offer, Policy, decide
 from registry.decision import Decision, Reason, Row
+from registry.measuring.tuned import Candidate, Choice
 from registry.request import Request, bind
 from registry.scope import NO_DEVICE
 
@@ -122,11 +123,31 @@ def test_nothing_is_asked_after_the_choice(request_: Request) -> None:
 
 
 def test_failures_of_preparing_are_reasons(request_: Request) -> None:
-    offers = [Offer("x", HERE, [Claim("a"), Claim("b")]), Offer("y", HERE, [Claim("c")])]
+    offers = [Offer("x", HERE, [Claim("a"), Claim("b")]), Offer("y", HERE, [Claim("a")])]
     got = decide(request_, offers, Policy(failures={("x", "a"): "line 3: no"}))
     assert got.variant == "b" and got.rows[0].found == "line 3: no"
+    other = decide(request_, offers[1:], Policy(failures={("x", "a"): "line 3: no"}))
+    assert (other.backend, other.variant) == ("y", "a")  # a variant of one name is another backend's
     lost = decide(request_, offers, Policy(failures={("x", None): "device is lost"}))
     assert lost.backend == "y" and {row.found for row in lost.rejected} == {"device is lost"}
+
+
+def test_a_backend_that_asks_too_much_stops_no_other(request_: Request) -> None:
+    greedy = [Claim(f"v{number}", when=("numel(fill(1, 4000)) < 0",)) for number in range(300)]
+    got = decide(request_, [Offer("x", HERE, greedy), Offer("y", HERE, [Claim("a", when=("true",))])])
+    assert (got.backend, got.variant) == ("y", "a")
+    assert "more than 1000000 steps" in got.rows[299].found
+
+
+def test_a_measured_choice_is_judged_by_its_own_tunables(request_: Request) -> None:
+    claims = [Claim("a", when=("tunables.ITEMS > 2",)), Claim("b")]  # by default it is 2
+    for items, variant in ((4, "a"), (1, "b")):
+        choice = Choice(Candidate("x", "a", {"ITEMS": items}), 1.0, Candidate("x", "b"), 2.0, "2026-01-01")
+        got = decide(request_, [Offer("x", HERE, claims, measured=choice)])
+        assert got.variant == variant and got.chosen is not None
+        assert got.chosen.measured == (choice if items == 4 else None)
+    row = decide(request_, [Offer("x", HERE, [Claim("b"), Claim("a")], measured=choice)]).rows[1]
+    assert (row.variant, row.because) == ("b", "behind the measured choice")
 
 
 def test_refusals_are_rows(request_: Request) -> None:

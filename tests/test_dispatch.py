@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import warnings
+import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ import pytest
 
 import registry
 from registry import BackendError, ContractError, NoPlanError, Registry, RegistryWarning
+from registry.memo import Memo
+from registry.readers import Readers
 from registry_webgpu.devices import DEVICES
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -126,9 +130,10 @@ def test_equal_calls_share_a_plan(fresh: Registry) -> None:
 
 
 def test_attribute_types_are_part_of_the_key(fresh: Registry) -> None:
-    fresh.run("LayerNormalization", **LN, epsilon=1, backend="numpy")
-    with pytest.raises(ContractError, match="needed: a number"):
-        fresh.run("LayerNormalization", **LN, epsilon=True, backend="numpy")
+    for name in (lambda epsilon: {"epsilon": epsilon}, lambda epsilon: {"attrs": {"epsilon": epsilon}}):
+        fresh.run("LayerNormalization", **LN, **name(1), backend="numpy")
+        with pytest.raises(ContractError, match="needed: a number"):
+            fresh.run("LayerNormalization", **LN, **name(True), backend="numpy")
 
 
 def test_hundred_equal_calls_render_once(
@@ -330,6 +335,60 @@ def test_rank_0_tensors_may_differ(fresh: Registry) -> None:
     for scale in (1, 2, 1):
         got = fresh.run("LayerNormalization", X=X, Scale=np.array(scale, np.float32), backend="numpy")
         np.testing.assert_allclose(got[0, 3], 1.3416354 * scale, rtol=1e-5)
+
+
+def test_names_and_order_of_arguments_count(fresh: Registry) -> None:
+    """Tensors of one kind under other names; each call once more, when the memo answers."""
+    op, on = "SkipLayerNormalization", {"backend": "numpy"}
+    n = fresh.run(op, X, X, V, **on)
+    two, three = V * 2, V * 3
+    plan = fresh.prepare(op, X, X, two, three, **on)
+    for _ in range(2):
+        for call in (fresh.run, lambda op, *tensors, backend, **named: plan(*tensors, **named)):
+            for named in ({"gamma": two, "beta": three}, {"beta": three, "gamma": two}):
+                np.testing.assert_allclose(call(op, X, X, **named, **on), n * 2 + 3, rtol=1e-5)
+            np.testing.assert_allclose(call(op, X, X, two, beta=three, **on), n * 2 + 3, rtol=1e-5)
+            np.testing.assert_allclose(call(op, X, X, three, two, **on) if call == fresh.run else n * 3 + 2,
+                                       n * 3 + 2, rtol=1e-5)
+        constant = fresh.run(op, X, X, gamma=two, bias=three, **on)  # which no row's spread has
+        np.testing.assert_allclose(constant, n * 2, rtol=1e-5)
+
+
+def test_names_and_order_of_arguments_count(fresh: Registry) -> None:
+    """Tensors of one kind under other names; each call once more, when the memo answers."""
+    run = partial(fresh.run, "SkipLayerNormalization", backend="numpy")
+    n = run(X, X, V)
+    two, three = V * 2, V * 3
+    plan = fresh.prepare("SkipLayerNormalization", X, X, two, three, backend="numpy")
+    for call in (run, run, plan, plan):
+        for vectors, named in (
+            ((two, three), {}),
+            ((two,), {"beta": three}),
+            ((), {"gamma": two, "beta": three}),
+            ((), {"beta": three, "gamma": two}),
+            ((), {"inputs": {"gamma": two, "beta": three}}),
+            ((), {"inputs": {"beta": three, "gamma": two}}),
+        ):
+            np.testing.assert_allclose(call(X, X, *vectors, **named), n * 2 + 3, rtol=1e-5)
+    for named in ({"gamma": two, "bias": three}, {"inputs": {"gamma": two, "bias": three}}) * 2:
+        shifted = run(X, X, **named)  # all of a row by as much
+        np.testing.assert_allclose(shifted, n * 2, rtol=1e-5)
+
+
+def test_the_memo_lets_the_oldest_go(fresh: Registry) -> None:
+    class Op:
+        """Stands for that of a package, which lives as long as somebody has it."""
+
+    memo = Memo(Readers(fresh.catalog), size=2)
+    first, later = Op(), Op()
+    gone = weakref.ref(first)
+    for op, rows in ((first, 1), (later, 2), (later, 3)):
+        values = (X[:rows],)
+        key, _ = memo.find(op, values, {}, values)
+        memo.put(key, Any, memo.generation)
+    del op, first, key
+    assert [memo.find(later, (X[:n],), {}, (X[:n],))[1] for n in (1, 2, 3)] == [None, Any, Any]
+    assert gone() is None
 
 
 def test_names_in_any_collection(fresh: Registry) -> None:
