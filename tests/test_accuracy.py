@@ -133,6 +133,17 @@ def test_float32_tolerance(error: float, magnitude: float, floor: float, ok: boo
     assert verdict.max_abs == pytest.approx(error, rel=0.02, abs=2e-8)
 
 
+def test_two_results_may_each_be_off() -> None:
+    for error, ok in ((3e-12, True), (5e-12, False)):  # twice 1e-12 times the floor and the magnitude
+        assert judge_pair(np.array([1 + error]), np.ones(1)).ok is ok
+
+
+def test_a_tolerance_that_is_no_number_admits_nothing() -> None:
+    nan = np.full(1, np.nan)
+    for magnitude, floor in ((nan, np.ones(1)), (np.ones(1), nan)):
+        assert not judge(array([2]), Expected(np.ones(1), magnitude, floor), "float32").ok
+
+
 def test_float64_tolerance() -> None:
     assert judge(array([1 + 1.9e-12], "float64"), expected([1], [1], 1), "float64").ok
     assert not judge(array([1 + 2.1e-12], "float64"), expected([1], [1], 1), "float64").ok
