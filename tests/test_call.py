@@ -60,6 +60,7 @@ def test_attributes_by_keyword_and_by_mapping(shared: Registry) -> None:
         ((None, X, V), {}, "required input input is missing"),
         ((X, X, V), {"epsilon": "small"}, "needed: a number"),
         ((X, X, V), {"epsilon": True}, "needed: a number"),
+        ((X, X, V), {"epsilon": 2**63}, "an integer of 64 bits; needed: at most 63"),
         ((X, X, V), {"epsilon": -1.0}, "epsilon is -1.0"),
         ((X, X, V), {"epsilon": float("nan")}, "epsilon is nan"),
         ((X, X, V), {"epsilon": float("inf")}, "epsilon is inf"),

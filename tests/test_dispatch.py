@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 
 import registry
-from registry import BackendError, ContractError, NoPlanError, Registry, RegistryWarning
+import registry_numpy
+from registry import (
+    Availability,
+    Backend,
+    BackendError,
+    ContractError,
+    NoPlanError,
+    Registry,
+    RegistryWarning,
+    hookimpl,
+)
 from registry.memo import Memo
 from registry.readers import Readers
 from registry_webgpu.devices import DEVICES
@@ -66,6 +76,20 @@ def test_the_environment_is_read_once(fresh: Registry, monkeypatch: pytest.Monke
     assert len({row.backend for row in fresh.explain("LayerNormalization", **LN).rows}) == 2
     fresh.refresh()
     assert {row.backend for row in fresh.explain("LayerNormalization", **LN).rows} == {"numpy"}
+
+
+def test_the_environment_goes_before_configure(fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_BACKENDS", "webgpu")
+    fresh.refresh()
+    fresh.configure(backends=["numpy"])
+    assert {row.backend for row in fresh.explain("LayerNormalization", **LN).rows} == {"webgpu"}
+
+
+def test_zero_in_the_environment_is_no(fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REGISTRY_WEBGPU_SOFTWARE", "REGISTRY_FROZEN"):
+        monkeypatch.setenv(name, "0")
+    fresh.refresh()
+    assert not fresh.catalog.accepts_software("webgpu") and not fresh.catalog.frozen()
 
 
 def test_an_unknown_backend_is_an_error_everywhere(fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,6 +465,33 @@ def test_settings_are_set_one_by_one(fresh: Registry) -> None:
         fresh.configure(options={"webgpu": 3})  # type: ignore[dict-item]
     with pytest.raises(ContractError, match="leaves no backend"):
         fresh.configure(backends=[])
+
+
+def test_options_last_until_they_are_set_anew() -> None:
+    class Told(Backend):
+        name = "told"
+        option_names = ("device", "mode")
+
+        def probe(self, options: Any) -> Availability:
+            return Availability(True, name=options.get("mode", "unset"))
+
+    class plugin:
+        @hookimpl
+        def registry_backends() -> Any:  # type: ignore[misc]
+            return [Told()]
+
+    reg = Registry([registry_numpy, plugin], entry_points=False)
+
+    def device() -> str:
+        return next(status.device for status in reg.backends() if status.name == "told")
+
+    assert device() == "unset"
+    reg.configure(options={"told": {"mode": "fast"}})
+    assert device() == "fast"
+    reg.configure(options={"numpy": {}})
+    assert device() == "fast"
+    reg.configure(options={"told": {}})
+    assert device() == "unset"
 
 
 def test_what_a_backend_raises_while_running(fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
