@@ -236,6 +236,7 @@ ODD = {
     "claims that are none": {"claims": lambda op: ["v"]},
     "claims of nothing": {"claims": lambda op: None},
     "a probe of nothing": {"probe": lambda options: None},
+    "a probe that ends the program": {"probe": lambda options: sys.exit(3)},
 }
 
 
@@ -246,6 +247,14 @@ def test_an_odd_backend_stops_nobody(parts: Any) -> None:
     reg.run("LayerNormalization", **LN)
     row = reg.explain("LayerNormalization", **LN).rows[0]
     assert row.backend == "negative" and row.verdict == "rejected" and row.found
+
+
+def test_which_backends_are_automatic() -> None:
+    reg = registry_with(plugin(Odd(probe=lambda options: Availability(True, hardware=False))))
+    found = [{s.name for s in reg.backends() if s.automatic}]
+    reg.configure(backends=["negative"])  # who lists it takes it, and no other
+    found.append({s.name for s in reg.backends() if s.automatic})
+    assert found == [{"numpy"}, {"negative"}]
 
 
 def test_a_preparation_of_nothing_gives_way() -> None:
