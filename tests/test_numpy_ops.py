@@ -550,8 +550,10 @@ def test_bits_do_not_depend_on_threads(dtype: str, threads: Any) -> None:
 # ---- memory and threads
 
 
+@pytest.mark.parametrize("block", [normalize.BLOCK, 130])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_outputs_may_be_views(dtype: str) -> None:
+def test_outputs_may_be_views(dtype: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normalize, "BLOCK", block)
     tensors = skip_tensors((3, 4, 65), dtype)
     tensors = {name: array.copy() for name, array in tensors.items()}
     for array in tensors.values():
@@ -567,6 +569,17 @@ def test_outputs_may_be_views(dtype: str) -> None:
         assert view.tobytes() == right[name].tobytes()
         frame = frames[name].astype(np.float64)
         assert (frame[::2] == 9).all() and (frame[:, :, 1::2] == 9).all()
+
+
+def test_dtypes_in_turns() -> None:
+    """What a thread keeps from a call in one dtype does not narrow the next one in another."""
+    draw = np.random.default_rng(0).standard_normal((4, 65))
+    for dtype in ("float16", "float64", "float16"):
+        x = draw.astype(dtype)
+        y = np.empty((4, 130), dtype)[:, ::2]  # no memory to work in
+        layer_normalization.blocked({"X": x, "Scale": np.ones(65, dtype)}, {}, {"Y": y})
+        right = layer_normalization.reference({"X": x, "Scale": np.ones(65, dtype)}, {})["Y"]
+        assert judge(y, right, dtype).ok
 
 
 def test_views_as_inputs() -> None:
