@@ -549,6 +549,14 @@ def test_bits_do_not_depend_on_threads(dtype: str, threads: Any) -> None:
             assert array.tobytes() == alone[name].tobytes()
 
 
+def test_a_sum_may_be_added_in_another_order() -> None:
+    x, bias, skip = (np.full((1, 1, 1), value, np.float32) for value in (0.3, 2.0**20, -(2.0**20)))
+    tensors = {"X": x, "bias": bias[0, 0], "skip": skip}
+    other = x + (bias + skip)
+    assert other != call("BiasAdd", tensors)["Y"]
+    assert judge(other, bias_add.reference(tensors, {})["Y"], "float32").ok
+
+
 # ---- memory and threads
 
 
