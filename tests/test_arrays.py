@@ -66,6 +66,15 @@ def test_byte_order(webgpu: Registry, backend: str, dtype: str) -> None:
         assert y.dtype.isnative
 
 
+def test_the_reference_adds_up_rows_whatever_their_layout(shared: Registry) -> None:
+    x = np.random.default_rng(0).standard_normal((64, 1000))
+    got, want = (
+        shared.run("LayerNormalization", X=array, Scale=np.ones(1000), backend="numpy", variant="reference")
+        for array in (np.asfortranarray(x), x)
+    )
+    assert got.tobytes() == want.tobytes()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_inputs_stay_as_they_are_and_results_are_their_own(webgpu: Registry, backend: str) -> None:
     x = BASE.copy()

@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from forms import FORMS
 
 import registry_manifests
 from registry.call import parse_call
@@ -21,8 +22,10 @@ from registry.loading.families import expand_families
 from registry.loading.loader import load_manifest, parse_manifest
 from registry.loading.schema import json_schema
 from registry.opinfo import Op
+from registry.parts import nbytes
 from registry.plugins import load_plugins
 from registry.request import bind
+from registry.scope import bytes_moved
 
 FOLDER = Path(registry_manifests.__file__).parent
 FILES = sorted(FOLDER.glob("*/*.yaml"))
@@ -156,6 +159,18 @@ def test_shapes_of_outputs(
     named = {"inputs": tensors, "attrs": attrs, "outputs": tuple(shapes)}
     outputs = bind(parse_call(ours(name), (), named)).outputs
     assert {role: tensor.shape for role, tensor in outputs.items()} == shapes
+
+
+@pytest.mark.parametrize("op", FORMS)
+def test_a_perfect_kernel_moves_every_tensor_once(op: str) -> None:
+    loaded = ours(op.partition("::")[2])
+    for form in FORMS[op]:
+        for dtype in ("float32", "bfloat16"):
+            pairs = form.pairs(6, 8, dtype)
+            assert pairs is not None
+            request = bind(parse_call(loaded, (), pairs))
+            moved = [*request.inputs.values(), *map(request.outputs.__getitem__, request.asked)]
+            assert bytes_moved(request) == sum(map(nbytes, moved)), form.name
 
 
 # Wrong manifests
