@@ -197,6 +197,9 @@ def test_the_callers_device_is_used_and_left_alone(webgpu: Registry, fresh: Regi
     result = fresh.run("BiasAdd", X=tensor, bias=BIAS, skip=x)
     assert result.device == tensor.device
     np.testing.assert_array_equal(result.numpy(), x + x + BIAS)
+    bias, before = fresh.to_device(BIAS, "webgpu"), tensor.home.counts["submits"]
+    fresh.run("BiasAdd", X=tensor, bias=bias, skip=tensor)
+    assert tensor.home.counts["submits"] == before + 1  # at once: the caller's own work may come next
     fresh.configure(options={"webgpu": {}})
     fresh.refresh()
     assert mine.create_buffer(size=16, usage=wgpu.BufferUsage.STORAGE) is not None
@@ -279,6 +282,14 @@ def test_batches(webgpu: Registry) -> None:
         assert device_of(webgpu).counts["submits"] == before
     assert device_of(webgpu).counts["submits"] == before + 1
     np.testing.assert_array_equal(got.numpy(), want.numpy())
+    for _ in range(2):  # the inner one is part of the outer one, and leaves no trace
+        before = device_of(webgpu).counts["submits"]
+        with webgpu.batch():
+            with webgpu.batch():
+                plan(X=tensor, Scale=scale)
+            plan(X=tensor, Scale=scale)
+            assert device_of(webgpu).counts["submits"] == before
+        assert device_of(webgpu).counts["submits"] == before + 1
     with webgpu.batch(), webgpu.batch():
         inside = plan(X=tensor, Scale=scale).numpy()  # reading back flushes
     np.testing.assert_array_equal(inside, plan(X=tensor, Scale=scale).numpy())
@@ -286,6 +297,15 @@ def test_batches(webgpu: Registry) -> None:
         kept = plan(X=tensor, Scale=scale)
         raise RuntimeError("mine")
     np.testing.assert_array_equal(kept.numpy(), inside)
+
+
+def test_work_goes_out_after_some_operations(webgpu: Registry) -> None:
+    tensor, scale = (webgpu.to_device(np.ones(4, np.float32), "webgpu") for _ in range(2))
+    plan = webgpu.prepare("LayerNormalization", X=tensor, Scale=scale)
+    before = device_of(webgpu).counts["submits"]
+    for _ in range(40):
+        plan(X=tensor, Scale=scale)
+    assert 2 <= device_of(webgpu).counts["submits"] - before <= 4
 
 
 def test_uploads_do_not_overtake_recorded_work(webgpu: Registry) -> None:
