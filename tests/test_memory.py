@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from registry import NoPlanError, Registry
 from registry.dtypes import numpy_dtype
 from registry_webgpu.device import POOL_BYTES
+from registry_webgpu.groups import BindGroups, Shape
 from registry_webgpu.pool import Pool
 
 SLN = "SkipLayerNormalization"
@@ -132,6 +135,32 @@ def test_webgpu_calls_leave_nothing_behind(webgpu: Registry, made: list[int]) ->
         if call == 100:
             made.clear()
     assert made == []
+
+
+def test_the_pool_keeps_the_sizes_that_were_wanted_last() -> None:
+    pool, kept = Pool(100), SimpleNamespace(size=40)
+    for _ in range(10):
+        pool.put(kept)
+        assert pool.take(40) is kept and pool.take(40) is None
+    for size in (10, 40, 30, 40, 101):
+        pool.put(SimpleNamespace(size=size))
+    assert [size for size in (10, 101, 30, 40, 40, 40) if pool.take(size)] == [40, 40]
+
+
+def test_bind_groups_are_each_shapes_own_and_go_with_what_they_bind() -> None:
+    class Thing:
+        """A buffer, or a group: what can be gone."""
+
+    groups = BindGroups(lambda shape, buffers: Thing())
+    shapes = [Shape(None, (4,)), Shape(None, (8,))]
+    buffers = [Thing(), Thing()]
+    made = [weakref.ref(groups.get(shape, [buffer])) for shape in shapes for buffer in buffers]
+    assert groups.get(shapes[1], [buffers[0]]) is made[2]()
+    assert len({id(group()) for group in made}) == 4
+    del shapes[0]
+    assert [group() is None for group in made] == [True, True, False, False]
+    del buffers[0]
+    assert [group() is None for group in made] == [True, True, True, False]
 
 
 def test_webgpu_counts_unasked_outputs(shared: Registry) -> None:

@@ -299,6 +299,22 @@ def test_batches(webgpu: Registry) -> None:
     np.testing.assert_array_equal(kept.numpy(), inside)
 
 
+def test_a_failure_names_what_goes_down_with_it(webgpu: Registry) -> None:
+    def broken(recorder: Any) -> None:
+        raise RuntimeError("it cannot be recorded")
+
+    zeros = np.zeros((1, 1, 4), np.float32)
+    x, bias, y = (webgpu.to_device(array, "webgpu") for array in (zeros + 1, BIAS, zeros))
+    home = device_of(webgpu)
+    home.flush()
+    with pytest.raises(BackendError, match=r"recorded and not run: com.microsoft::BiasAdd wide\)"):
+        with webgpu.batch():
+            webgpu.run("BiasAdd", X=x, bias=bias, skip=x, out=y)
+            home.record("broken", broken)
+    assert not y.numpy().any()
+    np.testing.assert_array_equal(webgpu.run("BiasAdd", X=x, bias=bias, skip=x, out=y).numpy(), zeros + 2 + BIAS)
+
+
 def test_work_goes_out_after_some_operations(webgpu: Registry) -> None:
     tensor, scale = (webgpu.to_device(np.ones(4, np.float32), "webgpu") for _ in range(2))
     plan = webgpu.prepare("LayerNormalization", X=tensor, Scale=scale)
