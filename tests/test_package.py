@@ -774,3 +774,21 @@ def test_a_large_scratch_buffer_is_refused(webgpu: Registry, tmp_path: Path) -> 
     )
     with pytest.raises(BackendError, match="scratch scaled has 8589934592 bytes"):
         handle(np.ones((1, 1, 1), np.float32), times=0, variant="two_passes")
+
+
+def test_scratch_begins_with_zeros_in_every_call(webgpu: Registry, tmp_path: Path) -> None:
+    def with_sum(manifest: dict[str, Any]) -> None:
+        one_pass = manifest["variants"][0]
+        one_pass["intermediates"] = [{"id": "sum", "dtype": "float32", "shape": ["numel(shapes.x)"]}]
+        one_pass["passes"][0]["bindings"].append({**binding("sum", None, OUT, "f32"), "scratch": "sum"})
+
+    head, value = "    y[id.x] =", "f32(x[id.x])"
+    adding = TEMPLATES["scale.wgsl.jinja"].replace(head, f"    sum[id.x] += {value};\n{head}")
+    adding = adding.replace(f"({value} * params.factor", "(sum[id.x] * params.factor")
+    handle = webgpu.load(write(tmp_path, with_sum, scale=adding))
+    x = np.arange(6, dtype=np.float32)
+    on_device, y = webgpu.to_device(x, "webgpu"), webgpu.empty((6,), "float32", "webgpu")
+    with webgpu.batch():  # one after another in one submission, each in the buffer of the last one
+        for _ in range(3):
+            handle(on_device, times=0, variant="one_pass", out=y)
+    np.testing.assert_array_equal(y.numpy(), x)
