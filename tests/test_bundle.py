@@ -23,7 +23,7 @@ from test_package import write
 
 import registry_manifests
 import registry_numpy
-from registry import ContractError, PackageError, Registry, RegistryError
+from registry import Claim, ContractError, PackageError, Registry, RegistryError
 from registry.cli import main
 from registry.comparing import running
 from registry.comparing.reading import read_bundle
@@ -105,15 +105,21 @@ def test_a_bundle_says_all_that_is_needed(webgpu: Registry, tmp_path: Path) -> N
     replay = webgpu.replay(tmp_path / "b.zip", backend="webgpu", variant=ran[0][1])
     assert replay.ok and replay.same and [row.comparison.variant for row in replay.rows] == [ran[0][1]]
     assert not replay.missing, "what was not asked for is not missed"
+    placed = webgpu.compare("LayerNormalization", **LN, device="webgpu:0", variant=ran[0][1])
+    assert read_bundle(placed.save(tmp_path / "b.zip")).index.device == "webgpu:0"
 
 
-def test_what_was_wrong_there_may_be_right_here(tmp_path: Path) -> None:
+def test_what_was_wrong_there_may_be_right_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = N4.copy()
     wrong[1, 2] += 0.25
     report = with_stranger(answer_with(wrong)).compare("LayerNormalization", **LN)
     path = report.save(tmp_path / "b.zip")
     replay = NUMPY.replay(path)
     assert replay.ok and replay.missing == (("stranger", "only", "the backend is not available"),)
+    choosy = with_stranger(answer_with(N4))
+    claims = [Claim("only", when=("ranks.x == 7",))]
+    monkeypatch.setattr(choosy.catalog.backend("stranger"), "claims", lambda op: claims)
+    assert choosy.replay(path).missing == (("stranger", "only", "ranks.x: 2"),)
     replay = with_stranger(answer_with(wrong)).replay(path, backend="stranger")
     (row,) = replay.rows
     assert not replay.ok and replay.same and row.there == "FAILS"

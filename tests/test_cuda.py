@@ -220,6 +220,9 @@ def test_render(reg: Registry) -> None:
     assert passes[0].uniforms["rows"] == 1024
     split = reg.render("LayerNormalization", X=((1, 2**24), "float32"), Scale=((), "float32"), profile=H200)
     assert [item.id for item in split] == ["measure_segments", "normalize_segments"]
+    assert split[0].dispatch == (16 * 132, 1, 1)  # as many as the device takes, and no more than segments
+    short = reg.render("LayerNormalization", X=((1, 2**17), "float32"), Scale=((), "float32"), profile=H200)
+    assert short[0].dispatch == (32, 1, 1)
 
 
 def test_a_batch_size_makes_no_new_source(reg: Registry) -> None:
@@ -236,6 +239,8 @@ def test_peak_memory(reg: Registry) -> None:
     long = {"X": ((1, 2**24), "float32"), "Scale": ((), "float32")}
     assert reg.peak_memory("LayerNormalization", **few, profile=H200) == {"cuda": 0}
     assert reg.peak_memory("LayerNormalization", **long, profile=H200) == {"cuda": 4096 * 3 * 4}
+    wide = {role: (shape, "float64") for role, (shape, _) in long.items()}
+    assert reg.peak_memory("LayerNormalization", **wide, profile=H200) == {"cuda": 8192 * 3 * 8}
 
 
 @pytest.mark.parametrize(
