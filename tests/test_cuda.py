@@ -22,6 +22,7 @@ from registry import ContractError, NoPlanError, Registry
 from registry.accuracy import judge, round_to
 from registry.call import parse_call
 from registry.errors import BackendError
+from registry.parts import nbytes
 from registry.request import Request, bind
 from registry_cuda import compiler, devices, kernels
 from registry_cuda.problem import element_of, read_problem
@@ -265,6 +266,20 @@ def test_which_element_belongs_to_a_place(shape: tuple[int, ...], full: tuple[in
     for number, row in enumerate(rows):
         got = [eval(expression, {"number": number, "column": column}) for column in range(len(row))]
         assert got == row.tolist(), expression
+
+
+@pytest.mark.parametrize("op", FORMS)
+def test_parts_with_rows_of_their_own(reg: Registry, op: str) -> None:
+    """By these bytes host tensors are cut into chunks: they must come to the whole tensor."""
+    for form in FORMS[op]:
+        for dtype in ("float16", "float64"):
+            pairs = form.pairs(6, 8, dtype)
+            assert pairs is not None
+            request = request_of(reg, op, **pairs)
+            problem = read_problem(request)
+            for part in problem.by_row:
+                whole = nbytes(request.tensors[problem.roles[part]])
+                assert problem.rows * problem.row_bytes(part) == whole, f"{form.name}: {part}"
 
 
 # Machine code
