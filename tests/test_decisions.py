@@ -19,7 +19,7 @@ from hostile.bombs import write_package
 import registry
 from registry import ContractError, Registry
 from registry.cli import main
-from registry.decisions.lockfile import read_lock
+from registry.decisions.lockfile import Lock, read_lock
 from registry.decisions.records import parse_tensor, tensor_text
 
 X = np.ones((1, 3, 4), np.float32)
@@ -226,6 +226,9 @@ def test_decisions_are_added_and_replaced(monkeypatch: pytest.MonkeyPatch, tmp_p
     lock = read_lock(path)
     assert [each.asked.variant for each in lock.decisions] == ["narrow", None]
     assert len(lock.conditions) == 2  # each is held against its own
+    one, other = lock.decisions
+    lasting = Lock(path).plus([one], {"date": "today", "python": "3"})
+    assert len(lasting.plus([other], {"date": "tomorrow", "python": "3"}).conditions) == 1
     frozen(reg, path)
     assert len(read_lock(path).decisions) == 2 and len(read_lock(path).conditions) == 1
     assert json.loads(before)["decisions"][0]["asked"]["op"] == "com.microsoft::BiasAdd"
