@@ -85,7 +85,9 @@ def test_verdicts_add_up() -> None:
     assert both.mean_abs == pytest.approx((0 + 0.25 + 2) / 3) and sum(both.histogram) == 3
     assert both.reason == one.reason, "NaN on one side only is worse than any number"
     form = judge(np.ones(2), Expected(np.ones(3), np.ones(3), np.ones(3)), "float64")
-    assert combine([verdict(1.0 + 1e-12), form]).reason == form.reason, "another shape is worse than what passes"
+    assert combine([verdict(1.0 + 1e-12), form]).reason == form.reason, (
+        "another shape is worse than what passes"
+    )
 
 
 def test_integers_have_to_be_equal() -> None:

@@ -363,23 +363,6 @@ def test_rank_0_tensors_may_differ(fresh: Registry) -> None:
 
 def test_names_and_order_of_arguments_count(fresh: Registry) -> None:
     """Tensors of one kind under other names; each call once more, when the memo answers."""
-    op, on = "SkipLayerNormalization", {"backend": "numpy"}
-    n = fresh.run(op, X, X, V, **on)
-    two, three = V * 2, V * 3
-    plan = fresh.prepare(op, X, X, two, three, **on)
-    for _ in range(2):
-        for call in (fresh.run, lambda op, *tensors, backend, **named: plan(*tensors, **named)):
-            for named in ({"gamma": two, "beta": three}, {"beta": three, "gamma": two}):
-                np.testing.assert_allclose(call(op, X, X, **named, **on), n * 2 + 3, rtol=1e-5)
-            np.testing.assert_allclose(call(op, X, X, two, beta=three, **on), n * 2 + 3, rtol=1e-5)
-            np.testing.assert_allclose(call(op, X, X, three, two, **on) if call == fresh.run else n * 3 + 2,
-                                       n * 3 + 2, rtol=1e-5)
-        constant = fresh.run(op, X, X, gamma=two, bias=three, **on)  # which no row's spread has
-        np.testing.assert_allclose(constant, n * 2, rtol=1e-5)
-
-
-def test_names_and_order_of_arguments_count(fresh: Registry) -> None:
-    """Tensors of one kind under other names; each call once more, when the memo answers."""
     run = partial(fresh.run, "SkipLayerNormalization", backend="numpy")
     n = run(X, X, V)
     two, three = V * 2, V * 3
