@@ -351,6 +351,7 @@ VALUES: list[tuple[str, Any]] = [
     ("axisValue([7], [0, -1], 2, 3, 0)", 0),
     ("isUniqueIntList([0, -1], -3, 3, 3)", True),
     ("isUniqueIntList([2, -1], -3, 3, 3)", False),
+    ("isUniqueIntList([0, 3], 0, 3)", False),
     ("isUniqueIntList([0.5], 0, 3)", False),
     ("isUniqueIntList('a', 0, 3)", False),
     ("has(device.adapterInfo, 'vendor')", True),
