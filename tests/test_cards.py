@@ -167,6 +167,12 @@ def test_what_was_measured(every: Registry, tmp_path: Path) -> None:
     assert "## Speed" in str(card) and "## Speed" not in str(every.card("SkipLayerNormalization"))
     with pytest.raises(ContractError, match="nothing measured there"):
         every.card("BiasAdd", results=tmp_path)
+    row = {"what": "registry", "op": card.op, "threads": 1, "way": "w", "call": "c", "dtype": "float32"}
+    lines = [json.dumps({**row, "ratio": ratio, "wrong": ratio > 3}) for ratio in (1.0, 2.0, 9.0)]
+    (tmp_path / "performance").mkdir()
+    (tmp_path / "performance/here-cpu.jsonl").write_text("\n".join(lines))
+    (speed,) = every.card("SkipLayerNormalization", results=tmp_path).speed
+    assert (speed.median, speed.highest, speed.sizes) == (1.5, 2.0, 2)  # what is wrong has no speed
     (tmp_path / "accuracy").mkdir()
     (tmp_path / "accuracy/here.json").write_text('{"rows": [{"op": "com.microsoft::BiasAdd"}]}')
     with pytest.raises(ContractError, match=r"here\.json: cannot be read as results \(KeyError"):

@@ -370,6 +370,7 @@ VALUES: list[tuple[str, Any]] = [
     ("f16Ok('float16')", False),
     ("f16Allowed('f16')", False),
     ("f16Allowed('i32')", False),
+    ("f16Allowed('bf16')", False),
 ]
 
 NO_EXPRESSIONS = [
