@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from ..accuracy import RELATIVE
 from ..dtypes import STORAGE
 from ..errors import ManifestError, suggestion
 from ..manifest import Binding, Dispatch, Manifest, Pass, Port, Variant, value_key
 from ..opinfo import Op
-from .documents import step
+from .documents import refuse, step
 from .families import MAX_VARIANTS
 from .names import (
     Names,
@@ -28,7 +28,7 @@ MAX_NESTING = 8  # loops in one another
 MAX_FIELDS = 256  # of a uniform struct
 
 _DOMAIN = re.compile(r"[a-z][a-z0-9]*(?:\.[A-Za-z][A-Za-z0-9_]*)*")
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = "a name of letters, digits and _, no digit first"
 _ELEMENT = re.compile(r"\$?\w+|(?:vec[234]|atomic)<\s*\w+\s*>")  # it goes into the shader as it stands
 _STABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
@@ -59,10 +59,10 @@ def check_manifest(manifest: Manifest) -> None:
 
 def _check_header(manifest: Manifest) -> None:
     _match(_DOMAIN, manifest.domain, "$.domain", "a domain such as ai.onnx")
-    _match(_IDENTIFIER, manifest.name, "$.name", _NAME)
+    _match(IDENTIFIER, manifest.name, "$.name", _NAME)
     for variable, dtypes in manifest.type_constraints.items():
         path = step("$.typeConstraints", variable)
-        _match(_IDENTIFIER, variable, path, _NAME)
+        _match(IDENTIFIER, variable, path, _NAME)
         _not_empty(dtypes, path)
         for index, dtype in enumerate(dtypes):
             _known(dtype, STORAGE, "dtype", step(path, index))
@@ -72,7 +72,7 @@ def _check_header(manifest: Manifest) -> None:
         for index, port in enumerate(ports if kind == "outputs" else ()):
             if port.role in given:
                 needed = "another one than any input; one tensor in place is not supported"
-                _refuse(f"role {port.role!r}", needed, f"$.outputs[{index}].role")
+                refuse(f"role {port.role!r}", needed, f"$.outputs[{index}].role")
         for index, port in enumerate(ports):
             _check_port(port, manifest, f"$.{kind}[{index}]")
     _identifiers(manifest.tunables, "$.tunables")
@@ -80,7 +80,7 @@ def _check_header(manifest: Manifest) -> None:
 
 
 def _check_port(port: Port, manifest: Manifest, path: str) -> None:
-    _match(_IDENTIFIER, port.role, f"{path}.role", _NAME)
+    _match(IDENTIFIER, port.role, f"{path}.role", _NAME)
     if port.dtype is not None:
         known = (*manifest.type_constraints, *STORAGE)
         _known(port.dtype, known, "dtype or type variable", f"{path}.dtype")
@@ -97,17 +97,17 @@ def _check_args(manifest: Manifest) -> None:
             _known(arg.dtype, STORAGE, "dtype", f"{path}.dtype")
         if arg.kind == "tensor":
             if arg.semantic is None:
-                _refuse("a tensor without semantic", f"the role it binds: {_or(roles)}", path)
+                refuse("a tensor without semantic", f"the role it binds: {_or(roles)}", path)
             _known(arg.semantic, roles, "role", f"{path}.semantic")
             if other := taken.get(arg.semantic):
                 needed = f"one argument a role; {other!r} binds it already"
-                _refuse(f"semantic {arg.semantic!r}", needed, f"{path}.semantic")
+                refuse(f"semantic {arg.semantic!r}", needed, f"{path}.semantic")
             taken[arg.semantic] = name
         elif name in roles:
-            _refuse(f"a scalar named {name!r}", "a name that is no tensor's", path)
+            refuse(f"a scalar named {name!r}", "a name that is no tensor's", path)
         if arg.one_of is not None:
             if arg.kind != "string":
-                _refuse(f"oneOf on a {arg.kind}", "oneOf on strings only", f"{path}.oneOf")
+                refuse(f"oneOf on a {arg.kind}", "oneOf on strings only", f"{path}.oneOf")
             _not_empty(arg.one_of, f"{path}.oneOf")
 
 
@@ -123,20 +123,20 @@ def _check_attributes(manifest: Manifest) -> None:
         _known(name, names, "attribute", path)
         values = constraint.values
         if values is None and not constraint.required:
-            _refuse("neither required: true nor values", "at least one of them", path)
+            refuse("neither required: true nor values", "at least one of them", path)
         if constraint.required and name in manifest.attributes:
-            _refuse("required, with a default", "one or the other", f"{path}.required")
+            refuse("required, with a default", "one or the other", f"{path}.required")
         if values is None:
             continue
         _not_empty(values, f"{path}.values")
         seen: set[object] = set()
         for index, value in enumerate(values):
             if value_key(value) in seen:
-                _refuse(f"{value!r} again", "each value once", f"{path}.values[{index}]")
+                refuse(f"{value!r} again", "each value once", f"{path}.values[{index}]")
             seen.add(value_key(value))
         if name in manifest.attributes and not constraint.allows(manifest.attributes[name]):
             default = manifest.attributes[name]
-            _refuse(f"the default {default!r}", f"one of {values}", step("$.attributes", name))
+            refuse(f"the default {default!r}", f"one of {values}", step("$.attributes", name))
 
 
 def _check_extensions(op: Op, contract: Names, derived: Names) -> None:
@@ -183,9 +183,9 @@ def _check_variant(variant: Variant, op: Op, derived: Names, path: str) -> None:
     _unique([scratch.id for scratch in variant.intermediates], "id", f"{path}.intermediates", ".id")
     for number, scratch in enumerate(variant.intermediates):
         where = f"{path}.intermediates[{number}]"
-        _match(_IDENTIFIER, scratch.id, f"{where}.id", _NAME)
+        _match(IDENTIFIER, scratch.id, f"{where}.id", _NAME)
         if scratch.id in tensors:
-            _refuse(f"the id {scratch.id!r}", "a name that is no tensor's", f"{where}.id")
+            refuse(f"the id {scratch.id!r}", "a name that is no tensor's", f"{where}.id")
         dtypes = [dtype for dtype in STORAGE if dtype != "int64"]
         _known(scratch.dtype, dtypes, "scratch dtype", f"{where}.dtype")
         check_value(scratch.shape, names, f"{where}.shape")
@@ -199,18 +199,18 @@ def _check_pass(item: Pass, variant: Variant, op: Op, names: Names, path: str) -
     shaders = {name for name in (item.shader, item.source.shader) if name}
     if len(shaders) != 1:
         found = " and ".join(sorted(shaders)) or "none"
-        _refuse(f"shader {found}", "one template, in shader or source.shader", f"{path}.shader")
+        refuse(f"shader {found}", "one template, in shader or source.shader", f"{path}.shader")
     width = item.subgroup_collectives_width
     if width not in (None, "portable", 4, 8, 16, 32, 64, 128):
         needed = "'portable' or a power of two from 4 to 128"
-        _refuse(repr(width), needed, f"{path}.subgroupCollectivesWidth")
+        refuse(repr(width), needed, f"{path}.subgroupCollectivesWidth")
     _at_most(MAX_NESTING, item.loops, "loops around a pass", f"{path}.loops")
     for number, loop in enumerate(item.loops):
         where = f"{path}.loops[{number}]"
         outer = [each.index for each in item.loops[:number]]
-        _match(_IDENTIFIER, loop.index, f"{where}.index", _NAME)
+        _match(IDENTIFIER, loop.index, f"{where}.index", _NAME)
         if loop.index in ("index", "count", *outer):
-            _refuse(f"index {loop.index!r}", "a name of its own, not index nor count", f"{where}.index")
+            refuse(f"index {loop.index!r}", "a name of its own, not index nor count", f"{where}.index")
         check_value(loop.count, loop_names(names, item.loops[:number]), f"{where}.count")
     _identifiers(item.constants, f"{path}.constants")
     check_value(item.constants, names, f"{path}.constants")
@@ -242,29 +242,29 @@ def _check_bindings(bindings: Sequence[Binding], path: str) -> None:
     _at_most(MAX_BINDINGS, bindings, "bindings", path)
     for index, binding in enumerate(bindings):
         where = f"{path}[{index}]"
-        _match(_IDENTIFIER, binding.variable, f"{where}.name", _NAME)
+        _match(IDENTIFIER, binding.variable, f"{where}.name", _NAME)
         uniform = binding.buffer.type == "uniform"
         if uniform and binding.struct is None:
-            _refuse("a uniform without struct", "struct: {name, fields}", where)
+            refuse("a uniform without struct", "struct: {name, fields}", where)
         if binding.element_type is not None and not _ELEMENT.fullmatch(binding.element_type):
             wanted = "a type such as f32, vec4<f16>, atomic<u32>, or $NAME"
-            _refuse(f"the element type {binding.element_type!r}", wanted, f"{where}.elementType")
+            refuse(f"the element type {binding.element_type!r}", wanted, f"{where}.elementType")
         if not uniform and binding.element_type is None:
-            _refuse("a storage buffer without elementType", "elementType, or $NAME", where)
+            refuse("a storage buffer without elementType", "elementType, or $NAME", where)
         extra = (binding.element_type, binding.length) if uniform else (binding.struct,)
         if any(value is not None for value in extra):
             needed = "elementType and length on storage, struct on uniforms"
-            _refuse(f"a {binding.buffer.type} buffer with fields of the other kind", needed, where)
+            refuse(f"a {binding.buffer.type} buffer with fields of the other kind", needed, where)
         if isinstance(binding.length, int) and binding.length < 1:
-            _refuse(f"length {binding.length}", "at least 1", f"{where}.length")
+            refuse(f"length {binding.length}", "at least 1", f"{where}.length")
         if binding.struct is not None:
             fields = [field.name for field in binding.struct.fields]
-            _match(_IDENTIFIER, binding.struct.name, f"{where}.struct.name", _NAME)
+            _match(IDENTIFIER, binding.struct.name, f"{where}.struct.name", _NAME)
             _not_empty(fields, f"{where}.struct.fields")
             _at_most(MAX_FIELDS, fields, "fields", f"{where}.struct.fields")
             _unique(fields, "field", f"{where}.struct.fields", ".name")
             for number, name in enumerate(fields):
-                _match(_IDENTIFIER, name, f"{where}.struct.fields[{number}].name", _NAME)
+                _match(IDENTIFIER, name, f"{where}.struct.fields[{number}].name", _NAME)
     _unique([binding.variable for binding in bindings], "binding", path, ".name")
 
 
@@ -288,7 +288,7 @@ def _check_binding_use(binding: Binding, tensors: Sequence[str], names: Names, p
             known = names.members["constants"] | names.members["derive"]
             _known(value[1:], known, "constant", f"{path}.{key}")
         elif key == "length":
-            _refuse(f"length {value!r}", "an integer or $NAME", f"{path}.{key}")
+            refuse(f"length {value!r}", "an integer or $NAME", f"{path}.{key}")
 
 
 def _check_dispatch(dispatch: Dispatch, names: Names, path: str) -> None:
@@ -298,10 +298,10 @@ def _check_dispatch(dispatch: Dispatch, names: Names, path: str) -> None:
     explicit = "x" in given and given.keys() <= {"x", "y", "z"}
     if not explicit and given.keys() not in ({"workgroups"}, {"threads", "workgroupSize"}):
         needed = "x with y and z if wanted; or workgroups; or threads and workgroupSize"
-        _refuse(" and ".join(given) or "nothing", needed, path)
+        refuse(" and ".join(given) or "nothing", needed, path)
     for key, value in given.items():
         if isinstance(value, int) and value < 0:
-            _refuse(str(value), "at least 0", f"{path}.{key}")
+            refuse(str(value), "at least 0", f"{path}.{key}")
         check_value(value, names, f"{path}.{key}")
 
 
@@ -311,18 +311,18 @@ def _tensor_names(op: Op) -> list[str]:
 
 def _identifiers(names: Iterable[str], path: str) -> None:
     for name in names:
-        _match(_IDENTIFIER, name, step(path, name), _NAME)
+        _match(IDENTIFIER, name, step(path, name), _NAME)
 
 
 def _match(pattern: re.Pattern[str], text: str, path: str, needed: str) -> None:
     if not pattern.fullmatch(text):
-        _refuse(repr(text), needed, path)
+        refuse(repr(text), needed, path)
 
 
 def _known(name: str, known: Iterable[str], what: str, path: str) -> None:
     names = list(dict.fromkeys(known))
     if name not in names:
-        _refuse(f"unknown {what} {name!r}{suggestion(name, names)}", _or(names), path)
+        refuse(f"unknown {what} {name!r}{suggestion(name, names)}", _or(names), path)
 
 
 def _or(names: Sequence[str]) -> str:
@@ -331,12 +331,12 @@ def _or(names: Sequence[str]) -> str:
 
 def _not_empty(value: Any, path: str) -> None:
     if not value:
-        _refuse(f"nothing ({value!r})", "at least one entry, or leave the key out", path)
+        refuse(f"nothing ({value!r})", "at least one entry, or leave the key out", path)
 
 
 def _at_most(limit: int, items: Sequence[Any], what: str, path: str) -> None:
     if len(items) > limit:
-        _refuse(f"{len(items)} {what}", f"at most {limit}", path)
+        refuse(f"{len(items)} {what}", f"at most {limit}", path)
 
 
 def _unique(names: Sequence[str], what: str, path: str, tail: str, skip: int = 0) -> None:
@@ -344,9 +344,5 @@ def _unique(names: Sequence[str], what: str, path: str, tail: str, skip: int = 0
     for index, name in enumerate(names):
         if name in first:
             where = f"{step(path, index - skip)}{tail}"
-            _refuse(f"{what} {name!r} again", f"each {what} once", where)
+            refuse(f"{what} {name!r} again", f"each {what} once", where)
         first[name] = index
-
-
-def _refuse(found: str, needed: str, path: str) -> NoReturn:
-    raise ManifestError(f"found {found}; needed: {needed}", path=path)
