@@ -203,8 +203,7 @@ class WebGPUBackend(Backend):
     def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Tensor:
         """A tensor of undefined contents on the device."""
         home = self._device(options)
-        size = padded(math.prod(shape) * STORAGE[dtype][0])
-        return Tensor(home, tuple(shape), dtype, home.buffer(size))
+        return Tensor(home, tuple(shape), dtype, home.buffer(math.prod(shape) * STORAGE[dtype][0]))
 
     def beside(
         self, tensor: Tensor, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]
