@@ -124,6 +124,12 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def typed_line(error: BaseException) -> str:
+    """``ValueError: what it says``, in a line; its type alone where it says nothing."""
+    said = str(error).splitlines()
+    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+
+
 def shorten(text: str, width: int) -> str:
     """The text, cut to ``width`` characters with an ellipsis at its end."""
     return text if len(text) <= width else text[: width - 3] + "..."

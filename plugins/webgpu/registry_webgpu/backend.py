@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from registry.dtypes import STORAGE
-from registry.errors import BackendError, ContractError, suggestion
+from registry.errors import BackendError, ContractError, suggestion, typed_line
 from registry.hookspecs import (
     Availability,
     Backend,
@@ -99,8 +99,8 @@ class WebGPUBackend(Backend):
             if isinstance(error, ModuleNotFoundError) and error.name == package:
                 advice = f"pip install 'kernel-registry[{implementation.extra}]'"
                 return Availability(False, f"{package} is installed", "not found", advice)
-            text = f"{type(error).__name__}: {error}".splitlines()[0]
-            return Availability(False, f"{package} imports", text, f"a working {package}, version 0.32")
+            needed = f"a working {package}, version 0.32"
+            return Availability(False, f"{package} imports", typed_line(error), needed)
         library = f"{package} {metadata.version(package)}"
         return _availability(device.profile, device.found.name, device.found.description, library)
 
