@@ -13,7 +13,7 @@ from ..api import Registry
 from ..arrays import NumpyArray, overlaps
 from ..call import parse_call
 from ..errors import ContractError, typed_line
-from ..judging import NOT_JUDGED, NOT_PROMISED, Judge, decide_each, make_judge, run_poisoned
+from ..judging import NOT_JUDGED, NOT_PROMISED, Judge, available, decide_each, make_judge, run_poisoned
 from ..opinfo import Op
 from ..parts import samples
 from ..request import Request
@@ -107,8 +107,8 @@ def check(
 def make_trial(registry: Registry, op: Op, case: Case, backend: str | None, variant: str | None) -> Trial:
     """See `Trial`. Raises as `check`."""
     call = case.call()
-    names = [status.name for status in registry.backends() if status.available]
-    decisions = decide_each(registry, op, (), {**call, "variant": variant}, [backend] if backend else names)
+    names = (backend,) if backend else available(registry)
+    decisions = decide_each(registry, op, (), {**call, "variant": variant}, names)
     if not decisions:
         raise ContractError("no backend is available; `registry backends` says why")
     request = decisions[0].request

@@ -68,7 +68,7 @@ class Tuning:
             "choice": self.choice and asdict(self.choice),
             "kept": self.kept,
             "rows": [row.as_dict() for row in self.rows],
-            "skipped": [dict(zip(("backend", "variant", "reason"), s, strict=True)) for s in self.skipped],
+            "skipped": [skip._asdict() for skip in self.skipped],
             **self.conditions,
         }
 
@@ -206,7 +206,7 @@ def _refine(registry: Registry, trials: Trials, leaders: Sequence[Trial]) -> tup
                 sources = _sources(registry, trials, candidate)
             except NoPlanError as error:
                 row = error.decision.rows[0] if error.decision else None
-                refused.append((backend, f"{variant} {candidate.settings}", row.because if row else ""))
+                refused.append(Skip(backend, f"{variant} {candidate.settings}", row.because if row else ""))
             except RegistryError as error:
                 found.append(Trial(candidate, "failed", first_line(error)))
             else:
