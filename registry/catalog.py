@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import BackendError, ContractError, ManifestError, RegistryError, suggestion
+from .hookspecs import Availability, Backend
 from .loaded import Loaded
 
 if TYPE_CHECKING:
-    from .hookspecs import Availability, Backend
     from .measuring.tuned import Store
     from .opinfo import Op
     from .plugins import Plugins
@@ -310,8 +310,6 @@ class Catalog:
 
 
 def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
-    from .hookspecs import Availability
-
     try:
         backend.check_options(options)
         here = backend.probe(options)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..api import Registry
 from ..call import Call, parse_call
 from ..decision import Decision, Row
 from ..errors import NoPlanError, RegistryError
@@ -20,7 +21,6 @@ from .lockfile import Lock, read_lock
 from .records import Asked, Chosen, Decided, as_plain, chosen_of, counted, parse_tensor
 
 if TYPE_CHECKING:
-    from ..api import Registry
     from ..opinfo import Op
 
 HEADER = ("", "backend", "variant", "verdict", "because", "found", "needed")
@@ -144,8 +144,6 @@ def _differences(
 
 def _judge(registry: Registry, settings: Mapping[str, Any], judges: dict[str, Registry]) -> Registry:
     """A registry with the plugins of this one and the settings of a request."""
-    from ..api import Registry
-
     name = json.dumps(settings, sort_keys=True)
     if name not in judges:
         made = Registry(registry.catalog.extra, entry_points=registry.catalog.entry_points)
