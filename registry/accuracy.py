@@ -262,7 +262,7 @@ def _verdict(
         worst = index if excess[index] > 0 else None
         if excess[index] > 1:
             reason = _reason(wide[index], value[index], excess[index], int((excess > 1).sum()))
-            reason += f" of {excess.size} elements, worst at {list(index)}"
+            reason += f" of {excess.size} elements fail, worst at {list(index)}"
     return Verdict(
         ok=reason is None,
         reason=reason,
@@ -300,7 +300,7 @@ def _reason(actual: float, expected: float, excess: float, count: int) -> str:
         kind = "infinity on one side only"
     else:
         kind = f"{excess:.3g} times the tolerance"
-    return f"{kind}: {actual:.9g}, expected {expected:.9g}; so fail {count}"
+    return f"{kind}: {actual:.9g}, expected {expected:.9g}; {count}"
 
 
 def _index(flat: np.intp, shape: tuple[int, ...]) -> tuple[int, ...]:

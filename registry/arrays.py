@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import STORAGE, numpy_dtype
+from .dtypes import LONG_NAMES, STORAGE, numpy_dtype
 from .errors import ContractError
 
 NumpyArray = np.ndarray[Any, Any]
@@ -78,7 +78,8 @@ def describe(value: object, name: str, owner: Owner = no_owner) -> ArrayType:
         return _describe_dlpack(value, name)
     if hasattr(value, "__cuda_array_interface__"):
         raise _elsewhere(name, value)
-    raise _no(name, f"a {type(value).__module__}.{type(value).__qualname__}", "pass an array")
+    module = "" if _root(value) == "builtins" else f"{type(value).__module__}."
+    raise _no(name, f"a {module}{type(value).__qualname__}", "pass an array")
 
 
 def to_host(value: object) -> NumpyArray:
@@ -165,8 +166,8 @@ def dtype_name(dtype: Any, name: str) -> str:
     Raises:
         ContractError: the registry has no such element type.
     """
-    if isinstance(dtype, str) and dtype in STORAGE:
-        return dtype
+    if isinstance(dtype, str) and (full := LONG_NAMES.get(dtype, dtype)) in STORAGE:
+        return full  # "f16" is ours, and not NumPy's float of 16 bytes
     if isinstance(dtype, np.dtype) and (known := _known_name(dtype)) is not None:
         return known
     try:

@@ -174,7 +174,8 @@ class Catalog:
             raise ContractError(f"several ops are called {name!r}: {', '.join(matches)}; name the domain")
         bare = [op.partition("::")[2] for op in known]
         raise ContractError(
-            f"no op {name!r}{suggestion(name, [*bare, *known])}; ops: {', '.join(sorted(known)) or 'none'}",
+            f"no op {name!r}{suggestion(name, [*bare, *known])}; ops: "
+            f"{', '.join(sorted(known)) or 'none, for no plugin that was loaded brings one'}",
             argument=name,
         )
 
@@ -195,6 +196,8 @@ class Catalog:
             hint = suggestion(str(name), list(known))
             if isinstance(name, str) and name.partition(":")[0] in known:
                 hint = f" (a device goes by device={name!r})"
+            elif isinstance(name, str) and "," in name:
+                hint = " (several names go as a list)"
             raise ContractError(
                 f"no backend {name!r}{hint}; backends: {', '.join(known) or 'none'}{broken}",
                 argument=str(name),
@@ -319,4 +322,6 @@ def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
     except ContractError:  # an option that the user has set
         raise
     except (Exception, SystemExit) as error:  # a stranger's probe must not stop the others
-        return Availability(False, "probe works", f"{type(error).__name__}: {error}", "a working plugin")
+        from .plugins import one_line
+
+        return Availability(False, "probe works", one_line(error), "a working plugin")

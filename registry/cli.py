@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-@main.command()
+@main.command(short_help="List the operators.")
 @json_option
 def ops(as_json: bool) -> None:
     """List the operators: those of plugins, and the packages of registry.lock."""
@@ -163,7 +163,7 @@ def op(name: str, frozen: bool, as_json: bool) -> None:
     console.print(table("Shader variants", ("id", "priority", "template", "when"), shown))
 
 
-@main.command()
+@main.command(short_help="Which backends run here, and what is missing.")
 @json_option
 def backends(as_json: bool) -> None:
     """Doctor: which backends can run here, on which device, and what is missing."""
@@ -187,7 +187,8 @@ def backends(as_json: bool) -> None:
                 Text("yes", style="bold green") if status.automatic else Text("by name only", style="yellow")
             )
         about = status.device if status.available else f"{status.because}: {status.found}"
-        rows.append((status.name, f"{status.priority:g}", status.distribution, state, about, status.needed))
+        priority = "" if status.priority is None else f"{status.priority:g}"
+        rows.append((status.name, priority, status.distribution, state, about, status.needed))
     console.print(
         table(
             None,

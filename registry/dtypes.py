@@ -28,6 +28,8 @@ STORAGE: dict[str, tuple[int, str]] = {
 SHORT_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 """Names for tables and the command line."""
 
+LONG_NAMES = {short: name for name, short in SHORT_NAMES.items()}
+
 # The largest double that rounds to a finite float32.
 MAX_FLOAT32 = math.nextafter(2.0**128 - 2.0**103, 0)
 SCALAR_RANGES = {

@@ -95,7 +95,8 @@ def as_backend_error(error: Exception, *, op: str, backend: str, variant: str) -
             error.message, op=op, backend=backend, variant=variant, line=error.line, lost=error.lost
         )
     else:
-        made = BackendError(f"{type(error).__name__}: {error}", op=op, backend=backend, variant=variant)
+        said = f"{type(error).__name__}: {error}".removesuffix(": ")
+        made = BackendError(said, op=op, backend=backend, variant=variant)
     made.__cause__ = error
     return made
 

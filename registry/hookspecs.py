@@ -179,7 +179,7 @@ class Backend:
 
     def claims(self, op: Op) -> Sequence[Claim | Refusal]:
         """The variants this backend offers for an op, or its reasons not to."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no method claims")
 
     def prepare(self, request: Request, claim: Claim, options: Mapping[str, Any]) -> Executable:
         """Makes a claim ready to run: renders, compiles, allocates what persists.
@@ -187,7 +187,7 @@ class Backend:
         Raises:
             BackendError: it cannot be prepared after all.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no method prepare")
 
     def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
         """The source text of every pass, without touching a device. Empty for a backend without source."""

@@ -12,13 +12,12 @@ import numpy as np
 
 from .accuracy import round_to
 from .arrays import dtype_name
-from .dtypes import SHORT_NAMES, numpy_dtype
+from .dtypes import numpy_dtype
 from .errors import ContractError, suggestion
 from .opinfo import Op
 
 _SPEC = re.compile(r"(?P<name>\w+)=(?P<value>.+)", re.S)
 _SHAPE = re.compile(r"\[?\s*(?P<dims>\d+(?:\s*[x,]\s*\d+)*)?\s*\]?(?::(?P<dtype>\w+))?")
-_LONG_NAMES = {short: name for name, short in SHORT_NAMES.items()}
 
 
 def read_tensors(
@@ -57,7 +56,7 @@ def read_tensors(
             tensors[role] = next(iter(_load(value, (".npy",)).values()))
             continue
         dims = tuple(int(d) for d in re.findall(r"\d+", shape["dims"] or ""))
-        dtype = dtype_name(_LONG_NAMES.get(shape["dtype"] or "f32", shape["dtype"]), name)
+        dtype = dtype_name(shape["dtype"] or "f32", name)
         tensors[role] = _draw(dims, dtype, role, seed) if data else (dims, dtype)
     return tensors
 

@@ -199,6 +199,8 @@ def _answers(
     try:
         with np.errstate(all="ignore"):  # NaN and infinity are values here
             found = reference(tensors, attrs)
+        if not isinstance(found, Mapping):
+            raise TypeError(f"it gave a {type(found).__name__}; needed: a mapping of outputs by role")
         return {
             role: value if isinstance(value, Expected) else Expected(value, np.abs(value), np.ones(()))
             for role, value in found.items()

@@ -114,9 +114,11 @@ class Plan:
                 )
         settled_values = {**self.request.attrs, **self.request.args}
         for name, value in {**call.attrs, **call.args}.items():
-            if plain_value(op, name, value) != settled_values.get(name):
+            if plain_value(op, name, value) != (made_for := settled_values.get(name)):
                 raise ContractError(
-                    f"{op.id}: this plan was made for another {name}", op=op.id, argument=name
+                    f"{op.id}: {name} is {value!r}; this plan was made for {made_for!r}",
+                    op=op.id,
+                    argument=name,
                 )
         return call
 

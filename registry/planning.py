@@ -96,6 +96,8 @@ def settle(
             if call.variant is not None:
                 raise cause
             raise NoPlanError(f"no candidate could be prepared\n{decision}", decision=decision) from cause
+        if cause is not None and call.variant is None and not explained:
+            warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=5)
         row = decision.require()
         assert row.claim is not None
         backend = catalog.backend(row.backend)
@@ -109,8 +111,6 @@ def settle(
             cause = as_backend_error(error, op=call.op.id, backend=row.backend, variant=row.variant)
             key = (row.backend, None if cause.lost else row.variant)
             failures[key] = shorten(" ".join(cause.message.split()), 200)
-            if call.variant is None and not explained:
-                warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=5)
             continue
         return decision, executable, cause
 

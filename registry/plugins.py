@@ -76,7 +76,7 @@ def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plu
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a plugin may leave by SystemExit, too
-            cause = str(error) if isinstance(error, PluginError) else _one_line(error)
+            cause = str(error) if isinstance(error, PluginError) else one_line(error)
             found.failures.append(Failure(entry.name, entry.distribution, cause, error))
     _admit(brought, found)
     for failure in found.failures:
@@ -223,12 +223,14 @@ def _name(plugin: object) -> str:
     return str(getattr(plugin, "__name__", type(plugin).__name__))
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """The exception in one line, with the place in the plugin's code that raised it."""
     text = shorten(" ".join(str(error).split()), 300)
     frames = traceback.extract_tb(error.__traceback__)
-    # Frames of this module and of pluggy say nothing of where the plugin went wrong.
+    # Frames of this module, of pluggy and of Python's import say nothing of where the plugin went wrong.
     skipped = {Path(__file__).parent, Path(str(pluggy.__file__)).parent}
-    own = [frame for frame in frames if Path(frame.filename).parent not in skipped]
+    own = [f for f in frames if Path(f.filename).parent not in skipped and not f.filename.startswith("<")]
     place = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    if isinstance(error, SyntaxError):
+        text, place = error.msg, f" ({error.filename}:{error.lineno})"
     return (f"{type(error).__name__}: {text}" if text else type(error).__name__) + place

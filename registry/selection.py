@@ -15,6 +15,9 @@ from .measuring.tuned import find
 from .opinfo import Op
 from .request import Request
 
+MAX_LISTED = 12
+"""So many variants an error lists by name: an op may have a hundred."""
+
 
 def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> Decision:
     """Asks the backends in order and decides.
@@ -161,7 +164,9 @@ def claims_of(catalog: Catalog, name: str, op: Op) -> tuple[Claim | Refusal, ...
     try:
         claims = tuple(_well_formed(claim) for claim in catalog.backend(name).claims(op))
     except Exception as error:  # a stranger's plugin must not stop the others
-        return (Refusal("claims can be listed", f"{type(error).__name__}: {error}", "a working plugin"),)
+        from .plugins import one_line
+
+        return (Refusal("claims can be listed", one_line(error), "a working plugin"),)
     if not claims:
         claims = (Refusal("it claims the op", "no claim", "a backend that has this op"),)
     if op.package is not None:  # a package runs its own kernels only
@@ -193,9 +198,12 @@ def _check_variant(catalog: Catalog, call: Call, names: tuple[str, ...]) -> None
     everything = replace(call, variant=None)
     known = [c.variant for name in names for c in _claims(catalog, name, everything)]
     if call.variant not in known:
+        shown = (
+            known if len(known) <= MAX_LISTED else [*known[:MAX_LISTED], f"{len(known) - MAX_LISTED} more"]
+        )
         raise ContractError(
             f"{call.op.id}: no variant {call.variant!r}{suggestion(str(call.variant), known)}; "
-            f"variants on {', '.join(names)}: {', '.join(known) or 'none'}",
+            f"variants on {', '.join(names)}: {', '.join(shown) or 'none'}",
             op=call.op.id,
             argument="variant",
         )

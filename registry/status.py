@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 class Status:
     """How one backend stands, or a plugin that did not load.
 
-    ``because``, ``found`` and ``needed`` say why it cannot run.
+    ``because``, ``found`` and ``needed`` say why it cannot run. A plugin that did not load has no priority.
 
     ``automatic`` tells whether it may be chosen without being named.
     """
 
     name: str
-    priority: float
+    priority: float | None
     distribution: str
     available: bool
     automatic: bool
@@ -61,7 +61,7 @@ def statuses(catalog: Catalog) -> tuple[Status, ...]:
         rows.append(
             Status(
                 name=failure.plugin,
-                priority=0,
+                priority=None,
                 distribution=failure.distribution,
                 available=False,
                 automatic=False,

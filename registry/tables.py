@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -54,6 +54,7 @@ def table(title: str | None, header: Sequence[str], rows: Iterable[Sequence[str 
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
+        show_header=any(header),
         show_edge=False,
         pad_edge=False,
     )
@@ -64,15 +65,14 @@ def table(title: str | None, header: Sequence[str], rows: Iterable[Sequence[str 
     return made
 
 
-def decision_table(decision: Decision) -> Table:
-    """Every candidate with its verdict and reason; the verdict is coloured."""
+def decision_table(decision: Decision) -> Group:
+    """Every candidate with its verdict and reason, under the request; the verdict is coloured."""
     rows: list[Sequence[str | Text]] = [
         (*row[:3], Text(row[3], style=_VERDICT_STYLES.get(row[3], "")), *row[4:]) for row in decision.table()
     ]
-    made = table(str(decision.request), DECISION_HEADER, rows)
-    if decision.notes:
-        made.caption = "\n".join(f"note: {note}" for note in decision.notes)
-    return made
+    notes = (Text(f"note: {note}", style="dim italic") for note in decision.notes)
+    # The request is no title of the table, which would be broken into lines of the table's width.
+    return Group(Text(str(decision.request), style="bold"), table(None, DECISION_HEADER, rows), *notes)
 
 
 def comparison_table(report: Report) -> Table:

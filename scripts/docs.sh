@@ -5,4 +5,5 @@ set -eu
 cd "$(dirname "$0")/.."
 sh scripts/setup.sh docs
 export NO_MKDOCS_2_WARNING=1 # an advertisement
-exec .venv/bin/python -m mkdocs build --strict --clean --quiet
+.venv/bin/python -m mkdocs build --strict --clean --quiet
+printf '%s\n' "the site is in $PWD/site/index.html"

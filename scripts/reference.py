@@ -109,15 +109,16 @@ def cli() -> str:
     group = click.Context(main, info_name="registry", **main.context_settings)
     for name, command in sorted(main.commands.items()):
         context = click.Context(command, info_name=name, parent=group)
-        options = [
-            record for each in command.get_params(context) if (record := each.get_help_record(context))
+        options = [  # arguments are in the usage above, and have no help
+            record
+            for each in command.get_params(context)
+            if isinstance(each, click.Option) and (record := each.get_help_record(context))
         ]
         parts += [f"## registry {name}", inspect.cleandoc(command.help or "")]
         parts.append(f"```\n{command.get_usage(context).removeprefix('Usage: ')}\n```")
-        lines = [("option", "what"), ("---", "---"), *((f"`{flags}`", text) for flags, text in options)]
-        parts.append(
-            "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
-        )
+        # A bar within backticks ends no cell, and an entity would stand there as it is.
+        lines = [f"| `{flags}` | {text.replace('|', '&#124;')} |" for flags, text in options]
+        parts.append("\n".join(("| option | what |", "|---|---|", *lines)))
     return "\n\n".join(parts) + "\n"
 
 

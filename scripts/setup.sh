@@ -40,6 +40,7 @@ if ! has_vulkan; then
 fi
 
 if [ ! -x .venv/bin/python ]; then
+    say "Setting up .venv with the package and its dependencies."
     if ! "$python" -m venv .venv 2>/dev/null; then
         may_install || { say "python3 -m venv does not work; install python3-venv"; exit 1; }
         install python3-venv

@@ -133,7 +133,7 @@ def test_dlpack_arrays_come_in(webgpu: Registry) -> None:
         (BASE.astype("datetime64[s]"), "convert with .astype"),
         (BASE.tolist(), "a list; use numpy.asarray"),
         (3.5, "Python number"),
-        ("text", "pass an array"),
+        ("text", "X is a str; pass an array"),
         (object(), "pass an array"),
         (FakeDevice(BASE), "device memory; no loaded backend"),
         (BASE.astype(np.int32), "int32; needed: one of"),
@@ -145,6 +145,12 @@ def test_what_is_no_tensor(shared: Registry, value: Any, message: str) -> None:
     with pytest.raises(ContractError, match=message) as caught:
         shared.run("LayerNormalization", X=value, Scale=np.ones(4, np.float32))
     assert "X" in str(caught.value)
+
+
+def test_a_pair_takes_the_short_names_of_dtypes(shared: Registry) -> None:
+    for short, name in (("f16", "float16"), ("bf16", "bfloat16"), ("f32", "float32"), ("f64", "float64")):
+        found = shared.infer("LayerNormalization", X=((2, 4), short), Scale=((4,), name))
+        assert found == {"Y": ((2, 4), name)}
 
 
 def test_scalars_of_numpy_are_tensors_of_rank_0(shared: Registry) -> None:

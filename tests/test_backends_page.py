@@ -19,7 +19,7 @@ TEXT = (ROOT / "docs/backends.md").read_text(encoding="utf-8")
 
 
 def test_the_backend_of_the_guide_conforms() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+    (code,) = re.findall(r"```python[^\n]*\n(.*?)```", TEXT, re.S)
     module = types.ModuleType("acme_kernels")
     exec(compile(code, "docs/backends.md", "exec"), module.__dict__)
     reg = Registry([registry_manifests, registry_numpy, module], entry_points=False)

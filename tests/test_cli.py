@@ -315,6 +315,19 @@ def test_explain(profile: str) -> None:
     assert found["request"].startswith("ai.onnx::LayerNormalization")
 
 
+def test_a_request_is_not_broken_into_the_width_of_its_table(profile: str) -> None:
+    shapes = ("X=2x3x8", "bias=8", "skip=2x3x8")
+    lines = invoke("explain", "BiasAdd", *shapes, "--profile", profile).stdout.splitlines()
+    assert lines[0] == "com.microsoft::BiasAdd  X f32[2, 3, 8]  bias f32[8]  skip f32[2, 3, 8]  ->  Y"
+
+
+def test_an_error_lists_some_variants_of_many() -> None:
+    said = complaint(
+        "explain", "SkipLayerNormalization", "input=3x8", "skip=3x8", "gamma=8", "--variant", "rows_bet"
+    )
+    assert "did you mean 'rows_beta'" in said and said.rstrip().endswith(" more") and len(said) < 800
+
+
 def test_explain_without_a_choice(profile: str) -> None:
     call = ("explain", "LayerNormalization", "X=2x8:f64", "Scale=8:f64", "--profile", profile)
     found = json_of(*call, code=1)
@@ -622,6 +635,7 @@ def test_a_tensor_given_twice() -> None:
                 "--save",
                 "--json",
                 "NAME=SHAPE[:DTYPE]",
+                "X=2x8x768:f16",
             ),
         ),
         ("explain", ("--profile", "--json", "which candidate would run")),
@@ -634,6 +648,10 @@ def test_help(command: str, parts: tuple[str, ...], flag: str) -> None:
     text = invoke(*([command] if command else []), flag).stdout
     for part in parts:
         assert part in " ".join(text.split())
+
+
+def test_the_list_of_commands_is_cut_nowhere() -> None:
+    assert "..." not in invoke("--help").stdout.partition("Commands:")[2]
 
 
 def test_every_command_has_help() -> None:
@@ -729,6 +747,8 @@ def test_bench(tmp_path: Path) -> None:
     assert row["variant"] == "blocked" and row["us"] > 0 and row["device"]["name"] and row["date"]
     text = invoke("bench", *BIAS_ADD, "--backend", "numpy", "--variants").stdout
     assert "blocked" in text and "reference" in text and "GB/s" in text
+    bad = invoke("bench", *BIAS_ADD, "--backend", "numpy", "--plot", str(tmp_path / "a.txt"), code=2)
+    assert "GB/s" in bad.stdout and "--plot" in bad.stderr  # what was measured is not lost
 
 
 def test_tunables_on_the_command_line(profile: str) -> None:

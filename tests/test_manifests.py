@@ -343,6 +343,8 @@ FAULTS: list[tuple[tuple[str | int, ...], Any, str, Sequence[str]]] = [
         "$.variants[1].intermediates[0].id",
         ["no tensor's"],
     ),
+    (("inputs", 0, "optional"), True, "$.args.x", ["of an optional tensor", "required: false"]),
+    ((*PLAIN, "when"), [False], "$.variants[1].when[0]", ["found false", "text, in quotes"]),
     # bindings
     ((*BINDING, "elementType"), DELETE, "$.bindingSets.main[0]", ["without elementType"]),
     ((*BINDING, "elementType"), "$vec", "$.bindingSets.main[0].elementType", ["'vec'", "T"]),
@@ -356,6 +358,12 @@ FAULTS: list[tuple[tuple[str | int, ...], Any, str, Sequence[str]]] = [
     (
         ("bindingSets", "main", 1),
         {"name": "z", "arg": "Z", "buffer": {"type": "storage"}, "elementType": "f32"},
+        "$.bindingSets.main[1].arg",
+        ["'Z'", "x, X, y, Y"],
+    ),
+    (
+        ("bindingSets", "main", 1),
+        {"name": "y", "arg": "Z", "buffer": {"type": "storage"}, "elementType": "f32"},
         "$.bindingSets.main[1].arg",
         ["'Z'", "x, X, y, Y"],
     ),
@@ -450,6 +458,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("json", '{"a": NaN}', None, ["NaN"]),
         ("yaml", "a: 1\n---\nb: 2\n", "$", ["line 2", "second document"]),
         ("yaml", "a: [1\n", None, ["not YAML", "line"]),
+        ("yaml", "a b\nc: d\n", None, ["not YAML: mapping values", "at line 2, column 2"]),
         ("json", '{"a": 1,}', None, ["not JSON", "line 1"]),
         ("yaml", "", "$", ["found null", "map of keys"]),
         ("json", "[]", "$", ["found []"]),

@@ -7,12 +7,15 @@ import types
 from pathlib import Path
 
 import numpy as np
+import pytest
 from conftest import ROOT
 
 import registry
 import registry_manifests
 import registry_numpy
 import registry_webgpu
+from registry.language.functions import FUNCTIONS
+from registry.manifest import Record
 
 
 def test_the_manifest_of_the_guide_runs(webgpu: registry.Registry, tmp_path: Path) -> None:
@@ -39,3 +42,15 @@ def test_the_manifest_of_the_guide_runs(webgpu: registry.Registry, tmp_path: Pat
     (folder / "scale.wgsl.jinja").unlink()
     row = reg.explain("Scale", x, backend="webgpu").rows[0]
     assert (row.because, row.found) == ("its template is there", "scale.wgsl.jinja")
+
+
+@pytest.mark.parametrize("record", Record.__subclasses__(), ids=lambda record: record.__name__)
+def test_every_key_is_named(record: type[Record]) -> None:
+    guide = (ROOT / "docs/manifests.md").read_text(encoding="utf-8")
+    for key in record.__struct_encode_fields__:
+        assert re.search(rf"[`{{ ]{key}[`:]", guide), key
+
+
+def test_every_function_is_named() -> None:
+    words = set(re.findall(r"\w+", (ROOT / "docs/manifests.md").read_text(encoding="utf-8")))
+    assert set(FUNCTIONS) <= words

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+import registry
 import registry_manifests
 import registry_numpy
 from registry import (
@@ -20,12 +22,14 @@ from registry import (
     Claim,
     ContractError,
     ManifestError,
+    NoPlanError,
     PluginError,
     Predicate,
     Registry,
     RegistryWarning,
     hookimpl,
 )
+from registry.cli import main
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 LN = {"X": X, "Scale": np.ones(4, np.float32)}
@@ -134,6 +138,7 @@ def test_a_broken_plugin_stops_nobody(case: Any) -> None:
     with pytest.warns(RegistryWarning, match="stranger of given directly did not load"):
         statuses = {s.name: s for s in reg.backends()}
     assert statuses["numpy"].available and statuses["good"].available
+    assert statuses["stranger"].priority is None
     assert statuses["stranger"].because == "plugin loads" and cause in statuses["stranger"].found
     assert "\n" not in statuses["stranger"].found
     np.testing.assert_allclose(reg.run("LayerNormalization", **LN)[0, 0], -1.34163542, atol=1e-5)
@@ -174,7 +179,8 @@ def test_a_backend_that_raises_is_a_reason(backend: Backend) -> None:
     reg = registry_with(plugin(backend))
     reg.run("LayerNormalization", **LN)
     decision = reg.explain("LayerNormalization", **LN)
-    assert decision.backend == "numpy" and "went wrong" in decision.rows[0].found
+    assert decision.backend == "numpy"
+    assert re.search(r"went wrong \(.*test_plugins\.py:\d+\)$", decision.rows[0].found)
 
 
 def test_a_backend_that_cannot_prepare_gives_way() -> None:
@@ -183,6 +189,24 @@ def test_a_backend_that_cannot_prepare_gives_way() -> None:
         reg.run("LayerNormalization", **LN)
     plan = reg.last()
     assert plan is not None and plan.backend == "numpy"
+
+
+class NoPrepare(Backend):
+    name = "idle"
+
+    def claims(self, op: Any) -> Any:
+        return [Claim("v")]
+
+
+def test_a_backend_without_a_method_says_so() -> None:
+    with pytest.raises(NoPlanError, match="NotImplementedError: NoPrepare has no method prepare"):
+        registry_with(plugin(NoPrepare())).run("LayerNormalization", **LN, backend="idle")
+    row = registry_with(plugin(NoClaims())).explain("LayerNormalization", **LN, backend="unclaimed").rows[0]
+    assert row.found.startswith("NotImplementedError: NoClaims has no method claims")
+
+
+class NoClaims(Backend):
+    name = "unclaimed"
 
 
 class Odd(Negative):
@@ -257,6 +281,19 @@ def test_a_manifest_in_the_wrong_place(tmp_path: Path) -> None:
         reg.op("foo.bar::Other")
 
 
+def test_the_command_that_lists_ops_goes_on_past_a_broken_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme").mkdir()
+    (tmp_path / "acme/Broken.yaml").write_text("domain acme")
+    reg = registry_with(plugin(registry_manifests=lambda: [tmp_path]))
+    for name in ("op", "ops"):
+        monkeypatch.setattr(registry, name, getattr(reg, name))
+    shown = CliRunner().invoke(main, ["ops"])
+    assert shown.exit_code == 0 and "com.microsoft::BiasAdd" in shown.stdout
+    assert "left out: " in shown.stderr and "Broken.yaml" in shown.stderr
+
+
 def test_strict_mode_raises_for_clashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY_STRICT", "1")
     numpy = Negative()
@@ -311,6 +348,7 @@ def test_entry_points_of_strangers(installed: Any, monkeypatch: pytest.MonkeyPat
         statuses = {s.name: s for s in Registry().backends()}
     assert statuses["one"].available and statuses["one"].distribution == "plug-one"
     assert re.fullmatch(r"OSError: no driver \(.*plug_bad.py:1\)", statuses["bad"].found)
+    assert re.fullmatch(r"SyntaxError: [^(]* \(.*plug_syntax.py:1\)", statuses["syntax"].found)
     assert statuses["bad"].distribution == "plug-bad"
     assert "SyntaxError" in statuses["syntax"].found
     assert "plug_gone_missing" in statuses["gone"].found

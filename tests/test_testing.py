@@ -45,7 +45,7 @@ def test_the_message_has_what_one_needs() -> None:
         "backends do not agree on ai.onnx::LayerNormalization  X f32[3, 4]",
         "against the float64 reference",
         "FAILS stranger only Y:",
-        "1 of 12 elements, worst at [1, 2]",
+        "1 of 12 elements fail, worst at [1, 2]",
         "X[1, 0:4] = 4 5 6 7",
         "Scale[0:4] = 1 1 1 1",
         "numpy agrees: 2 results",

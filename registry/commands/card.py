@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..cards.sections import Section
 
 
-@click.command("card")
+@click.command("card", short_help="Print an operator's card: contract and variants.")
 @click.argument("op")
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
 @click.option(

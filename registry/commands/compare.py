@@ -23,7 +23,7 @@ from ..tables import comparison_table, histogram_table, make_console, progress_b
 from .options import call_options, find_op, json_option, read_call
 
 
-@click.command("compare")
+@click.command("compare", short_help="Judge every backend and variant by the reference.")
 @call_options(data=True)
 @click.option(
     "--case",
@@ -69,7 +69,7 @@ def compare_command(
         sys.exit(1)
 
 
-@click.command("replay")
+@click.command("replay", short_help="Run the comparison of a bundle on this machine.")
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--backend", help="A backend, or several separated by commas (default: all that are here).")
 @click.option("--variant", help="One variant, in place of all.")

@@ -31,7 +31,7 @@ file_option = click.option(
 )
 
 
-@click.command("freeze")
+@click.command("freeze", short_help="Write what requests are decided to into decisions.lock.")
 @call_options(data=False, profile=False)
 @file_option
 @click.option("--no-sources", is_flag=True, help="Keep digests of the rendered sources only.")

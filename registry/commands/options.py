@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,10 @@ from ..api import Registry
 from ..errors import ContractError
 from ..inputs import read_settings, read_tensors
 from ..opinfo import Op
+
+TENSORS = """Tensors go by name, as files (X=x.npy) or as shapes (X=2x8x768, X=2x8x768:f16) of which normal
+numbers are drawn."""
+"""What the help of such a command ends with."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 frozen_option = click.option("--frozen", is_flag=True, help="Take packages by name from registry.lock alone.")
@@ -74,6 +79,7 @@ def call_options(
         )
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{TENSORS}"
         for option in reversed(options):
             function = option(function)
         return function

@@ -17,7 +17,7 @@ from ..tables import make_console, table
 from .options import json_option
 
 
-@click.command("lock")
+@click.command("lock", short_help="Pin a package in registry.lock.")
 @click.argument("package", required=False)
 @click.option("--trust", is_flag=True, help="Let a package of another publisher in.")
 @click.option("--check", is_flag=True, help="Only load what is locked, and change nothing.")
@@ -59,7 +59,7 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
         make_console().print(Text(f"{lock.path} pins nothing"))
 
 
-@click.command("export")
+@click.command("export", short_help="Write an operator as a published package.")
 @click.argument("op")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
@@ -76,8 +76,12 @@ def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**facts, "digests": dict(made.package.digests)}, indent=2))
     else:
-        count = f"{len(made.variants)} variants, {len(made.package.templates)} templates"
+        count = f"{_count(len(made.variants), 'variant')}, {_count(len(made.package.templates), 'template')}"
         make_console().print(Text(f"{made.id} in {folder}: dialect {dialect}, {count}"), soft_wrap=True)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def locked_ops() -> list[Op]:

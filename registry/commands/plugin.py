@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 
-@click.command("new-plugin")
+@click.command("new-plugin", short_help="Write a project with a backend of yours.")
 @click.argument("name")
 @click.option(
     "--dir", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Default: ./registry-NAME."

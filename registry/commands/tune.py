@@ -23,7 +23,7 @@ from .options import call_options, read_call
 _STYLES = {"chosen": "bold green", "ok": "green", "wrong": "bold red", "failed": "bold red"}
 
 
-@click.command("tune")
+@click.command("tune", short_help="Measure what is fastest for a call, and keep the choice.")
 @call_options(data=True, op_required=False)
 @click.option("--on", "place", metavar="DEVICE", help="Measure with the tensors on this device.")
 @click.option("--list", "listed", is_flag=True, help="Show the choices that are kept, of OP or all.")
@@ -71,14 +71,14 @@ def bench_command(as_json: bool, variants: bool, plot: str | None, **options: An
     target, named = read_call(True, **options)
     with progress_bar("samples") as progress:
         found = bench(registry, target, (), named, variants, progress=progress)
-    if plot is not None:
-        from ..measuring.plotting import draw
-
-        draw(found, plot)
     if as_json:
         click.echo(json.dumps(found.as_dicts(), indent=2, default=str))
     else:
         _show(found.request, found.against, BENCH_HEADER, found.table(), found.lines())
+    if plot is not None:  # last: a plot that cannot be drawn must not lose what was measured
+        from ..measuring.plotting import draw
+
+        draw(found, plot)
     if not found.ok:
         sys.exit(1)
 

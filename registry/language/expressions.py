@@ -83,12 +83,14 @@ class Expression:
         known = sorted(scope)
         unknown = [name for name in self._required if name not in scope]
         listed = ", ".join(f"{name!r}{suggestion(name, known)}" for name in unknown)
+        said = f"{shorten(self.text, 160)}: unknown name{'s' if len(unknown) > 1 else ''} {listed}"
+        if all(suggestion(name, known) for name in unknown):
+            return said
         values = ", ".join(name for name in known if not callable(scope[name])) or "none"
         functions = ", ".join(name for name in known if callable(scope[name])) or "none"
         return (
-            f"{shorten(self.text, 160)}: unknown name{'s' if len(unknown) > 1 else ''} "
-            f"{listed}; text must be quoted ('{unknown[0]}'); "
-            f"known names: {values}; known functions: {functions}"
+            f"{said}; text must be quoted ('{unknown[0]}'); known names: {values}; "
+            f"known functions: {functions}"
         )
 
 

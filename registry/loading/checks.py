@@ -89,7 +89,9 @@ def _check_port(port: Port, manifest: Manifest, path: str) -> None:
 def _check_args(manifest: Manifest) -> None:
     _not_empty(manifest.args, "$.args")
     _identifiers(manifest.args, "$.args")
-    roles = [port.role for port in (*manifest.inputs, *manifest.outputs)]
+    ports = (*manifest.inputs, *manifest.outputs)
+    roles = [port.role for port in ports]
+    optional = {port.role for port in ports if port.optional}
     taken: dict[str, str] = {}
     for name, arg in manifest.args.items():
         path = f"$.args.{name}"
@@ -103,6 +105,8 @@ def _check_args(manifest: Manifest) -> None:
                 needed = f"one argument a role; {other!r} binds it already"
                 refuse(f"semantic {arg.semantic!r}", needed, f"{path}.semantic")
             taken[arg.semantic] = name
+            if arg.required and arg.semantic in optional:
+                refuse("an argument that is required, of an optional tensor", "required: false", path)
         elif name in roles:
             refuse(f"a scalar named {name!r}", "a name that is no tensor's", path)
         if arg.one_of is not None:
@@ -279,8 +283,10 @@ def _check_binding_use(binding: Binding, tensors: Sequence[str], names: Names, p
     ways = [
         name for name in (binding.scratch, binding.arg, binding.name, binding.role, binding.semantic) if name
     ]
-    if not any(way in tensors for way in ways):
-        _known(ways[0], tensors, "tensor", f"{path}.{'arg' if binding.arg else 'name'}")
+    if binding.arg is not None:
+        _known(binding.arg, tensors, "tensor", f"{path}.arg")
+    elif not any(way in tensors for way in ways):
+        _known(ways[0], tensors, "tensor", f"{path}.name")
     for key, value in (("elementType", binding.element_type), ("length", binding.length)):
         if not isinstance(value, str):
             continue

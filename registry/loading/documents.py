@@ -159,7 +159,8 @@ class _YamlReader:
                 self._refuse(event, "a second document starts here; needed: one document", "$")
             return value
         except yaml.YAMLError as error:
-            raise ManifestError(f"not YAML: {' '.join(str(error).split())}") from error
+            said = " ".join(str(error).replace('in "<unicode string>",', "at").split())
+            raise ManifestError(f"not YAML: {said}") from error
 
     def _node(self, event: Any, path: str, depth: int) -> Any:
         self._nodes += 1

@@ -179,6 +179,8 @@ def _refuse(document: dict[str, Any], whole: type, message: str) -> NoReturn:
         reason = f"found {_shown(value)}{hint}; allowed: {allowed}"
     else:
         expected = what.removeprefix("Expected ").split(", got")[0]
+        if expected == "`str`":
+            expected = "text, in quotes"
         reason = f"found {_shown(value)}; needed: {expected}"
     raise ManifestError(reason, path=path)
 

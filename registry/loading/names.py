@@ -148,13 +148,15 @@ def _check_expression(text: str, names: Names, path: str) -> None:
     unknown = expression.names - names.known - HELPERS - expression.lenient
     if unknown:
         hints = [_hint(name, names) for name in sorted(unknown)]
-        own = sorted(names.known - {*names.members})
-        raise ManifestError(
-            f"{'; '.join(hints)}, in {text!r}. Known here: {', '.join(own) or 'no own names'}; "
-            f"namespaces {', '.join(sorted(names.members))}; "
-            f"functions {', '.join(sorted(HELPERS))}. Text inside an expression needs quotes.",
-            path=path,
-        )
+        said = f"{'; '.join(hints)}, in {text!r}"
+        if not unknown <= names.elsewhere.keys():  # of a name that is known elsewhere the hint says it all
+            own = sorted(names.known - {*names.members})
+            said += (
+                f". Known here: {', '.join(own) or 'no own names'}; "
+                f"namespaces {', '.join(sorted(names.members))}; "
+                f"functions {', '.join(sorted(HELPERS))}. Text inside an expression needs quotes."
+            )
+        raise ManifestError(said, path=path)
     for root, member in sorted(expression.members):
         known = names.members.get(root)
         if known is not None and member not in known and member not in OBJECT_METHODS:
