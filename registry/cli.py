@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import warnings
@@ -23,6 +22,7 @@ from .commands.decisions import check_command, freeze_command
 from .commands.options import call_options, find_op, frozen_option, json_option, read_call
 from .commands.packages import export_command, lock_command, locked_ops
 from .commands.plugin import new_plugin_command
+from .commands.printing import print_json, print_text
 from .commands.tune import bench_command, tune_command
 from .errors import ContractError, RegistryError
 from .opinfo import Op
@@ -40,7 +40,7 @@ class _Group(click.Group):
                 warnings.showwarning = _show_warning
                 return super().invoke(ctx)
         except RegistryError as error:
-            make_console(stderr=True).print(Text(f"{type(error).__name__}: {error}"), soft_wrap=True)
+            print_text(f"{type(error).__name__}: {error}", stderr=True)
             sys.exit(2)
 
 
@@ -51,17 +51,7 @@ def main() -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    make_console(stderr=True).print(Text(f"warning: {message}"), soft_wrap=True)
-
-
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    return str(value)
+    print_text(f"warning: {message}", stderr=True)
 
 
 @main.command(short_help="List the operators.")
@@ -73,12 +63,12 @@ def ops(as_json: bool) -> None:
         try:
             every.append(registry.op(name))
         except RegistryError as error:  # a stranger's manifest must not hide the others
-            make_console(stderr=True).print(Text(f"left out: {error}"), soft_wrap=True)
+            print_text(f"left out: {error}", stderr=True)
     every += locked_ops()
     if as_json:
         facts = ((op.id, len(op.variants), op.file, _provenance(op)) for op in every)
         names = ("op", "variants", "file", "from")
-        _print_json([dict(zip(names, each, strict=True)) for each in facts])
+        print_json([dict(zip(names, each, strict=True)) for each in facts])
         return
     packaged = any(op.package for op in every)
     rows = [
@@ -114,7 +104,7 @@ def op(name: str, frozen: bool, as_json: bool) -> None:
     target = find_op(registry._shared, name, frozen)
     manifest = target.manifest
     if as_json:
-        _print_json(msgspec.to_builtins(manifest))
+        print_json(msgspec.to_builtins(manifest))
         return
     console.print(
         Text(target.id, style="bold"),
@@ -169,7 +159,7 @@ def backends(as_json: bool) -> None:
     """Doctor: which backends can run here, on which device, and what is missing."""
     found = registry.backends()
     if as_json:
-        _print_json(
+        print_json(
             [
                 {
                     name: dict(getattr(s, name)) if name == "details" else getattr(s, name)
@@ -224,7 +214,7 @@ def run(as_json: bool, save: str | None, **options: Any) -> None:
             raise ContractError(f"--save {save}: cannot be written ({error})") from error
     facts = [_facts(name, np.asarray(value)) for name, value in values.items()]
     if as_json:
-        _print_json({"op": op.id, "backend": plan.backend, "variant": plan.variant, "outputs": facts})
+        print_json({"op": op.id, "backend": plan.backend, "variant": plan.variant, "outputs": facts})
         return
     console.print(Text(f"{op.id} on {plan.backend}, variant {plan.variant}", style="bold"))
     header = ("output", "shape", "dtype", "min", "max", "mean", "first")
@@ -261,7 +251,7 @@ def explain(as_json: bool, **options: Any) -> None:
     op, named = read_call(False, **options)
     decision = registry.explain(op, **named)
     if as_json:
-        _print_json(decision.as_dict())
+        print_json(decision.as_dict())
     else:
         console.print(decision_table(decision))
     if decision.chosen is None:
@@ -281,7 +271,7 @@ def render(as_json: bool, lint: bool, **options: Any) -> None:
         return
     passes = registry.render(op, **named)
     if as_json:
-        _print_json([{name: _thaw(getattr(p, name)) for name in p.__dataclass_fields__} for p in passes])
+        print_json([{name: _thaw(getattr(p, name)) for name in p.__dataclass_fields__} for p in passes])
         return
     if not passes:
         _no_source(op, named)
@@ -296,7 +286,7 @@ def _lint(op: Op, named: Mapping[str, Any], as_json: bool) -> None:
     found = registry.lint(op, **named)
     rows = [{"pass": name, **asdict(finding)} for name, findings in found.items() for finding in findings]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
     elif not found:
         _no_source(op, named)
     else:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
-from rich.text import Text
 
 import registry
 
@@ -15,6 +13,7 @@ from ..errors import PackageError, RegistryError
 from ..opinfo import Op
 from ..tables import make_console, table
 from .options import json_option
+from .printing import print_json, print_text
 
 
 @click.command("lock", short_help="Pin a package in registry.lock.")
@@ -52,11 +51,11 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
         add_entries(lock.path, entries)
     header = ("package", "op", "commit", "files", "state")
     if as_json:
-        click.echo(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=2))
+        print_json([dict(zip(header, row, strict=True)) for row in rows])
     elif rows:
         make_console().print(table(str(lock.path), header, rows))
     else:
-        make_console().print(Text(f"{lock.path} pins nothing"))
+        print_text(f"{lock.path} pins nothing")
 
 
 @click.command("export", short_help="Write an operator as a published package.")
@@ -74,10 +73,10 @@ def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
     assert made.package is not None
     facts = {"op": made.id, "folder": str(folder), "dialect": dialect, "variants": len(made.variants)}
     if as_json:
-        click.echo(json.dumps({**facts, "digests": dict(made.package.digests)}, indent=2))
+        print_json({**facts, "digests": dict(made.package.digests)})
     else:
         count = f"{_count(len(made.variants), 'variant')}, {_count(len(made.package.templates), 'template')}"
-        make_console().print(Text(f"{made.id} in {folder}: dialect {dialect}, {count}"), soft_wrap=True)
+        print_text(f"{made.id} in {folder}: dialect {dialect}, {count}")
 
 
 def _count(number: int, what: str) -> str:
@@ -95,5 +94,5 @@ def locked_ops() -> list[Op]:
         try:
             found.append(locked(entry, lock, cached=True))
         except RegistryError as error:
-            make_console(stderr=True).print(Text(f"left out: {error}"), soft_wrap=True)
+            print_text(f"left out: {error}", stderr=True)
     return found
