@@ -47,7 +47,8 @@ class ManifestError(RegistryError):
 
 
 class PackageError(RegistryError):
-    """A package folder is incomplete, reaches outside itself or does not match its digests."""
+    """A package or a bundle is incomplete, reaches outside itself or does not match its digests; or a package
+    cannot be fetched, is not trusted, or not what the lock says."""
 
 
 class PluginError(RegistryError):

@@ -18,10 +18,11 @@ from ..call import parse_call
 from ..decisions.checking import HEADER, Difference
 from ..decisions.lockfile import NAME, Lock, add, read_lock
 from ..decisions.recording import Log
-from ..decisions.records import Decided, counted
+from ..decisions.records import Decided
 from ..errors import ContractError
 from ..planning import bind_call, settle
 from ..tables import make_console, table
+from ..text import counted
 from .options import call_options, json_option, read_call
 from .printing import print_json, print_text
 
@@ -110,7 +111,7 @@ def _print(made: tuple[Decided, ...], lock: Lock, as_json: bool) -> None:
         print_json({"file": str(lock.path), "decisions": named, "kept": len(lock.decisions)})
         return
     make_console().print(table(None, header, rows))
-    print_text(f"{lock.path} has {counted(len(lock.decisions))}")
+    print_text(f"{lock.path} has {counted(len(lock.decisions), 'decision')}")
 
 
 @click.command("check")

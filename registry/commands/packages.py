@@ -12,6 +12,7 @@ from ..catalog import Catalog
 from ..errors import PackageError, RegistryError
 from ..opinfo import Op
 from ..tables import make_console, table
+from ..text import counted
 from .options import json_option
 from .printing import print_json, print_text
 
@@ -75,12 +76,9 @@ def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
     if as_json:
         print_json({**facts, "digests": dict(made.package.digests)})
     else:
-        count = f"{_count(len(made.variants), 'variant')}, {_count(len(made.package.templates), 'template')}"
-        print_text(f"{made.id} in {folder}: dialect {dialect}, {count}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+        variants = counted(len(made.variants), "variant")
+        templates = counted(len(made.package.templates), "template")
+        print_text(f"{made.id} in {folder}: dialect {dialect}, {variants}, {templates}")
 
 
 def locked_ops() -> list[Op]:

@@ -16,9 +16,9 @@ from ..errors import NoPlanError, RegistryError
 from ..measuring.timing import conditions
 from ..planning import bind_call, settle
 from ..request import Request
-from ..text import lay_out
+from ..text import counted, lay_out
 from .lockfile import Lock, read_lock
-from .records import Asked, Chosen, Decided, as_plain, chosen_of, counted, parse_tensor
+from .records import Asked, Chosen, Decided, as_plain, chosen_of, parse_tensor
 
 if TYPE_CHECKING:
     from ..opinfo import Op
@@ -101,9 +101,9 @@ class Check:
     def headline(self) -> str:
         """How many differ."""
         if self.ok:
-            return f"{self.path}: {counted(self.count)}, as before"
+            return f"{self.path}: {counted(self.count, 'decision')}, as before"
         differ = "differs" if len(self.differences) == 1 else "differ"
-        return f"{self.path}: {len(self.differences)} of {counted(self.count)} {differ}"
+        return f"{self.path}: {len(self.differences)} of {counted(self.count, 'decision')} {differ}"
 
     def notes(self) -> list[str]:
         """The changes, a line each."""

@@ -189,11 +189,6 @@ def _rejected(decision: Decision) -> tuple[Rejected, ...]:
     )
 
 
-def counted(number: int) -> str:
-    """``1 decision``, ``2 decisions``."""
-    return f"{number} decision{'' if number == 1 else 's'}"
-
-
 def tensor_text(shape: tuple[int, ...], dtype: str, device: str | None) -> str:
     """``2x3x6:float32``, and ``2x3x6:float32 on name:0`` for a tensor on a device."""
     text = f"{'x'.join(str(int(dim)) for dim in shape)}:{dtype}"
