@@ -222,6 +222,11 @@ class Catalog:
         found = self.plugins.backends
         return self.listed() or tuple(sorted(found, key=lambda name: -found[name].priority))
 
+    def ranked(self) -> tuple[str, ...]:
+        """Every backend: those of an automatic choice in order, then the others."""
+        order = self.order()
+        return (*order, *(name for name in self.plugins.backends if name not in order))
+
     def options(self, name: str, device: str | None = None) -> dict[str, Any]:
         """What a backend is called with: its configured options and the device asked for."""
         part = self.split_device(device)[1] if device else None
@@ -245,11 +250,14 @@ class Catalog:
 
     def frozen(self) -> bool:
         """Whether the environment takes packages by name from the lock alone."""
-        return self._environment.get("REGISTRY_FROZEN", "") not in ("", "0")
+        return self._is_set("REGISTRY_FROZEN")
 
     def accepts_software(self, name: str) -> bool:
         """Whether the environment lets a backend's software adapter win an automatic choice."""
-        return self._environment.get(f"REGISTRY_{name.upper()}_SOFTWARE", "") not in ("", "0")
+        return self._is_set(f"REGISTRY_{name.upper()}_SOFTWARE")
+
+    def _is_set(self, variable: str) -> bool:
+        return self._environment.get(variable, "") not in ("", "0")
 
     # Measured choices
 

@@ -13,12 +13,11 @@ from ..api import Registry
 from ..call import Call, parse_call
 from ..decision import Decision, Row
 from ..errors import NoPlanError, RegistryError
-from ..measuring.timing import conditions
 from ..planning import bind_call, settle
 from ..request import Request
 from ..text import counted, lay_out
 from .lockfile import Lock, read_lock
-from .records import Asked, Chosen, Decided, as_plain, chosen_of, parse_tensor
+from .records import Asked, Chosen, Decided, as_plain, chosen_of, conditions_of, parse_tensor
 
 if TYPE_CHECKING:
     from ..opinfo import Op
@@ -241,7 +240,7 @@ def _changes(registry: Registry, lock: Lock) -> Iterator[Change]:
     seen: set[tuple[str, str]] = set()
     for before in lock.conditions.values():
         known = [name for name in before.get("devices", {}) if name in registry.catalog.plugins.backends]
-        now = _plain(_conditions(registry, known))
+        now = json.loads(json.dumps(conditions_of(registry, known), default=str))
         gone = before.get("devices", {}).keys() - now["devices"].keys()
         devices = {name: each for name, each in before.get("devices", {}).items() if name not in gone}
         old, new = _flat({**before, "devices": devices}), _flat(now)
@@ -253,14 +252,6 @@ def _changes(registry: Registry, lock: Lock) -> Iterator[Change]:
                 continue
             seen.add((name, change.was))
             yield change
-
-
-def _conditions(registry: Registry, backends: list[str]) -> dict[str, Any]:
-    return {**conditions(registry, backends), "environment": registry.catalog.environment}
-
-
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=str))
 
 
 def _flat(value: Any, name: str = "") -> dict[str, str]:

@@ -156,14 +156,12 @@ def _hopeful(samples: Mapping[int, list[float]], groups: Sequence[str]) -> list[
 def conditions(registry: Registry, backends: Sequence[str] | None = None) -> dict[str, Any]:
     """What measurements hold for: date (UTC), machine, Python, versions of plugins, and devices by backend
     with what the backend says of them, drivers included. ``backends`` are those asked (default: all)."""
+    catalog = registry.catalog
     versions = {}
-    for name in ("kernel-registry", "numpy", *registry.catalog.plugins.origins.values()):
+    for name in ("kernel-registry", "numpy", *catalog.plugins.origins.values()):
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    catalog = registry.catalog
-    order = catalog.order()
-    every = [*order, *(name for name in catalog.plugins.backends if name not in order)]
-    names = every if backends is None else backends
+    names = catalog.ranked() if backends is None else backends
     standing = {name: catalog.availability(name) for name in names}
     devices = {name: {"name": here.name, **here.details} for name, here in standing.items() if here.available}
     return {
