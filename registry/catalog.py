@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import BackendError, ContractError, ManifestError, RegistryError, suggestion
 from .hookspecs import Availability, Backend
-from .loaded import Loaded
+from .packaging.loaded import Loaded
 
 if TYPE_CHECKING:
     from .measuring.tuned import Store

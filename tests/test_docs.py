@@ -19,7 +19,7 @@ from conftest import ROOT, load_script
 import registry
 from registry import conformance, errors, hookspecs
 from registry.cli import main
-from registry.loaded import Loaded
+from registry.packaging.loaded import Loaded
 
 pages = load_script("pages")
 BLOCKS = {page: pages.read_blocks(page) for page in pages.PAGES}
