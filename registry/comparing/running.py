@@ -19,7 +19,7 @@ from ..conformance.report import command_name
 from ..dtypes import STORAGE
 from ..errors import ContractError, first_line
 from ..judging import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
-from ..measuring.timing import conditions
+from ..measuring.conditions import conditions
 from ..opinfo import Op
 from ..parts import of_row, row_at
 from ..request import Request

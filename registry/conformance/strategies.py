@@ -18,8 +18,7 @@ from ..hookspecs import Claim
 from ..judging import available
 from ..opinfo import Op
 from ..planning import bind_call
-from .breaks import breaks
-from .candidates import (
+from .arguments import (
     EXTENTS,
     MAX_RANK,
     Shape,
@@ -29,6 +28,7 @@ from .candidates import (
     inferred,
     scalar_values,
 )
+from .breaks import breaks
 from .cases import Case, Layout, Special, Tensor
 from .checks import Place
 from .drafts import Draft

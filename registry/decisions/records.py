@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..call import Call
 from ..errors import ContractError
-from ..measuring.timing import conditions
+from ..measuring.conditions import conditions
 from ..request import Request, plain_value
 from ..selection import availability
 

@@ -16,12 +16,12 @@ from ..opinfo import Op
 from ..planning import bind_call
 from ..scope import bytes_moved
 from ..text import lay_out
+from .conditions import conditions
 from .timing import (
     ROUNDS,
     Progress,
     Stopwatch,
     Times,
-    conditions,
     measure,
     no_progress,
     stopwatch,

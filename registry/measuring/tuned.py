@@ -21,7 +21,7 @@ from ..cache import write_whole
 from ..errors import RegistryWarning
 from ..hookspecs import Claim
 from ..parts import split_rows
-from .timing import machine
+from .conditions import machine
 
 if TYPE_CHECKING:
     from ..catalog import Catalog

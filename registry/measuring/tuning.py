@@ -16,7 +16,8 @@ from ..planning import bind_call
 from ..request import Request
 from ..selection import choose, contenders, is_automatic
 from ..text import lay_out
-from .timing import ROUNDS, Progress, Times, conditions, no_progress, time_cells
+from .conditions import conditions
+from .timing import ROUNDS, Progress, Times, no_progress, time_cells
 from .trials import Trial, Trials, timed
 from .tuned import Candidate, Choice, Entry, key_of, source_digest
 

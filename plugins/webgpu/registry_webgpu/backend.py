@@ -154,9 +154,9 @@ class WebGPUBackend(Backend):
         return Series([(part, kernels[str(part.request)]) for part in parts])
 
     def _kernel(self, request: Request, claim: Claim, device: Device, options: Mapping[str, Any]) -> Kernel:
-        prepared, rendered = render_variant(request, request.op.variants[claim.variant], device.profile)
+        evaluated, rendered = render_variant(request, request.op.variants[claim.variant], device.profile)
         reopen = partial(self._device, options)
-        return Kernel(request, prepared, rendered, device, reopen, claim.variant)
+        return Kernel(request, evaluated, rendered, device, reopen, claim.variant)
 
     def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
         """Renders every pass for the device of ``availability``, without touching it."""
@@ -178,8 +178,8 @@ class WebGPUBackend(Backend):
         """Buffers for outputs nobody asked for and between passes."""
         profile = availability.record
         assert isinstance(profile, Profile)
-        prepared = evaluate(request, request.op.variants[claim.variant], profile)
-        return sum(padded(nbytes(tensor)) for tensor in private_tensors(request, prepared).values())
+        evaluated = evaluate(request, request.op.variants[claim.variant], profile)
+        return sum(padded(nbytes(tensor)) for tensor in private_tensors(request, evaluated).values())
 
     def reader(self, kind: type) -> Callable[[Any], Hashable] | None:
         """Device tensors go by shape, dtype and device; one that was lost is another device."""
