@@ -64,15 +64,16 @@ def sources(reg: Registry, op: str | Op, **call: Any) -> dict[str, list[tuple[An
 def test_the_package_renders_what_the_op_renders(
     shared: Registry, exported: Any, op: str, dialect: str
 ) -> None:
-    """For every form, and for several sizes, dtypes and devices: the same variants and the same text."""
+    """For every form, over several sizes, dtypes and devices: the same variants and the same text."""
     package = shared.load(exported[op, dialect]).op
     assert package.package is not None and package.package.dialect == dialect
     assert package.package.listed is not None
     compared = 0
     for number, form in enumerate(FORMS[op]):
-        # Every form at one size, and the first at all.
-        for rows, hidden in SIZES if number == 0 else SIZES[number % 3 : number % 3 + 1]:
-            for dtype, device in KINDS[dialect]:
+        # The first form at every size, in every dtype, on every device; each other one once, all in turn.
+        kinds, turn = KINDS[dialect], number % 3
+        for rows, hidden in SIZES if number == 0 else SIZES[turn : turn + 1]:
+            for dtype, device in kinds if number == 0 else [kinds[number // 3 % len(kinds)]]:
                 call = form.pairs(rows, hidden, dtype)
                 if call is None:
                     continue
