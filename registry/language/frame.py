@@ -1,23 +1,17 @@
-"""What a running template knows and has used: its scopes, the line it is at, steps, text and time."""
+"""What a running template knows and has used: its scopes, the line it is at, and text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from time import thread_time
 from typing import Any, Final
 
 from .members import Namespace
-from .meter import spend
 from .values import UNDEFINED, EvaluationError, check_size, describe, retag, tag
 
-MAX_STEPS: Final = (
-    250_000  # evaluated operators, names and constants, printed pieces, iterations, large values
-)
+MAX_STEPS: Final = 150_000  # operators, names, constants, printed pieces, iterations, large values
 MAX_TEXT: Final = 2**20  # characters printed, whether they are kept or not
 MAX_SCOPES: Final = 32  # loops and macros at work inside one another
-MAX_SECONDS: Final = 0.5  # of processor time: steps that stay few but work on large values
-_STEPS_PER_LOOK: Final = 64  # at the clock
 
 
 class Interrupt(Exception):
@@ -31,14 +25,13 @@ class Frame(Mapping[str, Any]):
     is undefined, and what prints as nothing because it is undefined is added to the list.
     """
 
-    __slots__ = ("_deadline", "_look", "_scopes", "_steps", "_text", "line", "lost")
+    __slots__ = ("_scopes", "_text", "line", "lost")
 
     def __init__(self, names: Mapping[str, Any], lost: list[str] | None = None):
         self.lost = lost
         given = {name: retag(value) for name, value in names.items()}
         self._scopes: list[dict[str, Any]] = [{**FUNCTIONS, **given}, {}]
-        self._steps = self._look = self._text = 0
-        self._deadline = thread_time() + MAX_SECONDS
+        self._text = 0
         self.line = 1
 
     def __getitem__(self, name: str) -> Any:
@@ -69,19 +62,6 @@ class Frame(Mapping[str, Any]):
             yield
         finally:
             self._scopes.pop()
-
-    def spend(self, steps: int) -> None:
-        """Counts steps.
-
-        Raises:
-            EvaluationError: there were too many, or they took too long.
-        """
-        spend(steps)
-        self._steps += steps
-        if self._steps >= self._look:
-            self._look = self._steps + _STEPS_PER_LOOK
-            if thread_time() > self._deadline:
-                raise EvaluationError(f"the template takes more than {MAX_SECONDS:g} seconds")
 
     def emit(self, text: str, out: list[str]) -> None:
         """Prints a piece of text.

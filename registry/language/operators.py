@@ -174,6 +174,8 @@ def contains(needle: Any, holder: Any) -> bool:
                 spend(len(holder))
             return any(identical(needle, item) for item in holder)
         if isinstance(needle, str):
+            if isinstance(holder, str) and len(holder) >= MANY:
+                spend(len(holder) // MANY)
             if isinstance(holder, (str, *OBJECT)):
                 return needle in holder
             if isinstance(holder, Features):

@@ -12,6 +12,7 @@ from .evaluation import KEPT, build
 from .expressions import ExpressionError
 from .frame import Frame
 from .members import Namespace
+from .meter import spend
 from .syntax import check_depth, unparse
 from .values import (
     LIST,
@@ -42,7 +43,7 @@ def value_of(node: nodes.Node) -> Value:
 
     def value(frame: Frame) -> Any:
         frame.line = line
-        frame.spend(weight)
+        spend(weight)
         return run(frame)
 
     return value
@@ -53,7 +54,7 @@ def data(node: nodes.TemplateData) -> Step:
     text = node.data
 
     def run(frame: Frame, out: list[str]) -> None:
-        frame.spend(1)
+        spend(1)
         frame.emit(text, out)
 
     return run
@@ -70,7 +71,7 @@ def printed(node: nodes.Node) -> Step:
         elif frame.lost is None:
             raise EvaluationError(f"the template prints {unparse(node)}, which is undefined")
         else:
-            frame.spend(1)
+            spend(1)
             frame.lost.append(unparse(node))
 
     return run

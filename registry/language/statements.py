@@ -19,6 +19,7 @@ from jinja2 import nodes
 from jinja2.exceptions import TemplateSyntaxError
 
 from .frame import Frame, Interrupt
+from .meter import spend
 from .pieces import Step, Value, data, filtered, printed, target_of, text_of, value_of
 from .syntax import unparse
 from .templates import TemplateError
@@ -97,7 +98,7 @@ def _for(node: nodes.For) -> Step:
         completed = False
         with frame.inner():
             for index, item in enumerate(items):
-                frame.spend(1)
+                spend(1)
                 frame.assign("loop", _loop(items, index))
                 assign(frame, item)
                 start = len(out)
