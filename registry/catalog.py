@@ -193,14 +193,14 @@ class Catalog:
         if name not in known:
             failed = [f"{f.plugin} ({f.cause})" for f in self.plugins.failures]
             broken = f"; plugins that did not load: {', '.join(failed)}" if failed else ""
-            hint = suggestion(str(name), list(known))
-            if isinstance(name, str) and name.partition(":")[0] in known:
+            hint = suggestion(name, list(known))
+            if name.partition(":")[0] in known:
                 hint = f" (a device goes by device={name!r})"
-            elif isinstance(name, str) and "," in name:
+            elif "," in name:
                 hint = " (several names go as a list)"
             raise ContractError(
                 f"no backend {name!r}{hint}; backends: {', '.join(known) or 'none'}{broken}",
-                argument=str(name),
+                argument=name,
             )
         return name
 
