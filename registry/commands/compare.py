@@ -16,9 +16,9 @@ from ..comparing.running import compare
 from ..comparing.text import failure_lines, skipped_lines, verdict_lines
 from ..conformance import Case, read_case
 from ..errors import ContractError
-from ..inputs import read_settings, read_tensors
 from ..opinfo import Op
 from ..tables import comparison_table, histogram_table, make_console, progress_bar, replay_tables
+from .inputs import read_settings, read_tensors
 from .options import call_options, find_op, json_option, read_call
 from .printing import print_json, print_text
 

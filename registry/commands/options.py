@@ -14,8 +14,8 @@ import registry
 
 from ..api import Registry
 from ..errors import ContractError
-from ..inputs import read_settings, read_tensors
 from ..opinfo import Op
+from .inputs import read_settings, read_tensors
 
 TENSORS = """Tensors go by name, as files (X=x.npy) or as shapes (X=2x8x768, X=2x8x768:f16) of which normal
 numbers are drawn."""
