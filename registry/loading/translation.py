@@ -21,10 +21,11 @@ from ..manifest import (
     StructType,
     Variant,
 )
-from .checks import IDENTIFIER, MAX_NESTING
+from .basics import IDENTIFIER
 from .documents import refuse, step
 from .newer import NewBinding, NewManifest, NewPass, NewPort, NewVariant
 from .requirements import requirements
+from .variants import MAX_NESTING
 
 
 @dataclass(frozen=True)
