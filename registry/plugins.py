@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import time
 import traceback
 import warnings
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,7 @@ class Failure:
     distribution: str
     cause: str
     error: BaseException | None = field(default=None, compare=False, repr=False)
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Plugins:
 
     backends: dict[str, Backend] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long the plugin of each backend took to load."""
     manifests: dict[str, Path] = field(default_factory=dict)
     tested: set[str] = field(default_factory=set)
     """Ops whose manifests come with this library, whose tests check them."""
@@ -57,6 +61,10 @@ class _Entry:
     load: Any
 
 
+_Brought = tuple[_Entry, list[Backend], float]
+"""What an entry point brought, and how many seconds it took."""
+
+
 def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plugins:
     """Loads plugins from the entry points and the objects given; ours come first, then by name.
 
@@ -69,15 +77,18 @@ def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plu
     strict = os.environ.get("REGISTRY_STRICT", "") not in ("", "0")
     entries = _wanted(_entry_points(), found) if entry_points else []
     entries += [_Entry(_name(plugin), "given directly", lambda plugin=plugin: plugin) for plugin in extra]
-    brought: list[tuple[_Entry, list[Backend]]] = []
+    brought: list[_Brought] = []
     for entry in entries:
+        begin = time.perf_counter()
         try:
-            brought.append((entry, _load(entry, found)))
+            backends = _load(entry, found)
+            brought.append((entry, backends, time.perf_counter() - begin))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a plugin may leave by SystemExit, too
             cause = str(error) if isinstance(error, PluginError) else one_line(error)
-            found.failures.append(Failure(entry.name, entry.distribution, cause, error))
+            seconds = time.perf_counter() - begin
+            found.failures.append(Failure(entry.name, entry.distribution, cause, error, seconds))
     _admit(brought, found)
     for failure in found.failures:
         text = f"plugin {failure.plugin} of {failure.distribution} did not load: {failure.cause}"
@@ -192,13 +203,13 @@ def _check_references(batch: Any) -> Mapping[str, Reference]:
     return batch
 
 
-def _admit(brought: list[tuple[_Entry, list[Backend]]], found: Plugins) -> None:
+def _admit(brought: list[_Brought], found: Plugins) -> None:
     """Ours keep their names; of two strangers with one name neither comes in."""
     claims: dict[str, list[_Entry]] = {}
-    for entry, backends in brought:
+    for entry, backends, _ in brought:
         for backend in backends:
             claims.setdefault(backend.name, []).append(entry)
-    for entry, backends in brought:
+    for entry, backends, seconds in brought:
         for backend in backends:
             rivals = [other for other in claims[backend.name] if other is not entry]
             if claims[backend.name].count(entry) > 1:
@@ -217,6 +228,7 @@ def _admit(brought: list[tuple[_Entry, list[Backend]]], found: Plugins) -> None:
                 continue
             found.backends.setdefault(backend.name, backend)
             found.origins.setdefault(backend.name, entry.distribution)
+            found.seconds.setdefault(backend.name, seconds)
 
 
 def _name(plugin: object) -> str:

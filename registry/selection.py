@@ -11,6 +11,7 @@ from .decide import Offer, Policy, against_backend, decide
 from .decision import Decision, Reason
 from .errors import ContractError, suggestion
 from .hookspecs import Availability, Claim, Refusal
+from .language.expressions import parse
 from .measuring.tuned import find
 from .opinfo import Op
 from .request import Request
@@ -174,6 +175,21 @@ def claims_of(catalog: Catalog, name: str, op: Op) -> tuple[Claim | Refusal, ...
         refused = Refusal("it runs variants of the package", "none", "a backend for the package's shaders")
         claims = own or (refused,)
     return claims
+
+
+def claims_fault(catalog: Catalog, name: str, op: Op) -> str | None:
+    """What is wrong with a backend's claims for an op, conditions that cannot be read too."""
+    from .plugins import one_line
+
+    try:
+        claims = [_well_formed(claim) for claim in catalog.backend(name).claims(op)]
+        for claim in claims:
+            for condition in (*claim.when, *claim.demote_when) if isinstance(claim, Claim) else ():
+                if isinstance(condition, str):
+                    parse(condition)
+    except Exception as error:
+        return one_line(error)
+    return None
 
 
 def _claims(catalog: Catalog, name: str, call: Call) -> tuple[Claim | Refusal, ...]:

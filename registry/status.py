@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .errors import RegistryError
+
 if TYPE_CHECKING:
     from .catalog import Catalog
 
@@ -16,7 +18,8 @@ class Status:
 
     ``because``, ``found`` and ``needed`` say why it cannot run. A plugin that did not load has no priority.
 
-    ``automatic`` tells whether it may be chosen without being named.
+    ``automatic`` tells whether it may be chosen without being named; ``seconds`` is what its plugin took to
+    load.
     """
 
     name: str
@@ -29,6 +32,7 @@ class Status:
     found: str = ""
     needed: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 def statuses(catalog: Catalog) -> tuple[Status, ...]:
@@ -55,6 +59,7 @@ def statuses(catalog: Catalog) -> tuple[Status, ...]:
                 found=here.found,
                 needed=here.needed,
                 details=here.details,
+                seconds=found.seconds[name],
             )
         )
     for failure in found.failures:
@@ -69,6 +74,23 @@ def statuses(catalog: Catalog) -> tuple[Status, ...]:
                 because="plugin loads",
                 found=failure.cause,
                 needed="repair or uninstall the distribution",
+                seconds=failure.seconds,
             )
         )
     return tuple(rows)
+
+
+def faults(catalog: Catalog) -> dict[str, str]:
+    """Of each backend whose claims for some op are broken the first such op and the cause, in one line."""
+    from .selection import claims_fault
+
+    found: dict[str, str] = {}
+    for name in sorted(catalog.plugins.manifests):
+        try:
+            op = catalog.op(name)
+        except RegistryError:  # a broken manifest is told where its op is used
+            continue
+        for backend in catalog.plugins.backends:
+            if backend not in found and (cause := claims_fault(catalog, backend, op)):
+                found[backend] = f"its claims for {name} are broken: {cause}"
+    return found

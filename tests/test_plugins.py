@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import re
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ from registry import (
     hookimpl,
 )
 from registry.cli import main
+from registry.status import faults
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 LN = {"X": X, "Scale": np.ones(4, np.float32)}
@@ -292,6 +294,33 @@ def test_the_command_that_lists_ops_goes_on_past_a_broken_manifest(
     shown = CliRunner().invoke(main, ["ops"])
     assert shown.exit_code == 0 and "com.microsoft::BiasAdd" in shown.stdout
     assert "left out: " in shown.stderr and "Broken.yaml" in shown.stderr
+
+
+def test_broken_claims_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`registry backends` names the backend, its distribution, the op and the cause; others have none."""
+
+    def claims(self: Backend, op: Any) -> list[Claim]:
+        if op.id.endswith("BiasAdd"):
+            raise ZeroDivisionError("claims")
+        return [Claim("odd", when=("shapes.X[",))] if op.id.endswith("RMSNormalization") else [Claim("fine")]
+
+    broken = type("Broken", (Negative,), {"name": "broken", "claims": claims})()
+    misspelt = type(
+        "Misspelt", (Negative,), {"name": "misspelt", "claims": lambda s, op: [Claim("x", when=("(",))]}
+    )()
+    extra = plugin(registry_backends=lambda: [broken, misspelt, Negative()])
+    reg = Registry([registry_manifests, extra], entry_points=False)
+    found = faults(reg.catalog)
+    assert found.keys() == {"broken", "misspelt"}
+    assert found["misspelt"].startswith("its claims for ai.onnx::LayerNormalization are broken: ")
+    monkeypatch.setattr(registry, "_shared", reg)
+    monkeypatch.setattr(registry, "backends", reg.backends)
+    monkeypatch.setattr("registry.cli.SLOW_SECONDS", 0.0)
+    shown = CliRunner().invoke(main, ["backends"]).output
+    assert "broken of given directly: its claims for ai.onnx::RMSNormalization are broken: " in shown
+    assert "negative of given directly took 0.0 s to load" in shown
+    rows = json.loads(CliRunner().invoke(main, ["backends", "--json"]).output)
+    assert [row["name"] for row in rows if row["fault"]] == ["broken", "misspelt"]
 
 
 def test_strict_mode_raises_for_clashes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+
 from .card import Attribute, Card, Condition, Kernel, Support, Tensor
 
 
@@ -101,6 +103,8 @@ def _attribute(attribute: Attribute) -> tuple[str, ...]:
 
 
 def _code(value: Any) -> str:
+    if isinstance(value, float) and value == np.float32(value):
+        value = float(str(np.float32(value)))  # 1e-12, which float32 holds as 9.999999960041972e-13
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
 

@@ -53,12 +53,17 @@ def _command(options: dict[str, Any]) -> list[str] | None:
     """The program to run, where the arguments name one and no op."""
     words = [options["op"], *options["tensors"]]
     script = words[0].endswith(".py")
-    if registry._shared.catalog.has(words[0]) or not (script or shutil.which(words[0])):
+    if registry._shared.catalog.has(words[0]):
         return None
-    others = [name for name, value in options.items() if value and name not in ("op", "tensors")]
+    if not (script or shutil.which(words[0])):
+        if len(words) > 1 and not any("=" in word for word in words):
+            raise ContractError(f"{words[0]!r} is no op and no program that can be found")
+        return None
+    params = click.get_current_context().command.params
+    others = [p.opts[-1] for p in params if p.name not in ("op", "tensors") and options.get(p.name or "")]
     if others:
         raise ContractError(
-            f"--{others[0]} goes with an op; {words[0]} is a program, which settles its own calls"
+            f"{others[0]} goes with an op; {words[0]} is a program, which settles its own calls"
         )
     return [sys.executable, *words] if script else words
 

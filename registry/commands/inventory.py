@@ -13,10 +13,14 @@ import registry
 
 from ..errors import RegistryError
 from ..opinfo import Op
+from ..status import faults
 from ..tables import make_console, table
 from .options import find_op, frozen_option, json_option
 from .packages import locked_ops
 from .printing import print_json, print_text
+
+SLOW_SECONDS = 1.0
+"""From how long on it is told what a plugin took to load."""
 
 
 @click.command("ops", short_help="List the operators.")
@@ -122,8 +126,14 @@ def _tensors(op: Op) -> Iterator[tuple[str, ...]]:
 def backends_command(as_json: bool) -> None:
     """Doctor: which backends can run here, on which device, and what is missing."""
     found = registry.backends()
+    broken = faults(registry._shared.catalog)
     if as_json:
-        print_json([{**vars(status), "details": dict(status.details)} for status in found])
+        print_json(
+            [
+                {**vars(status), "details": dict(status.details), "fault": broken.get(status.name, "")}
+                for status in found
+            ]
+        )
         return
     rows = []
     for status in found:
@@ -145,5 +155,12 @@ def backends_command(as_json: bool) -> None:
                 (key, ", ".join(v) if isinstance(v, list) else str(v)) for key, v in status.details.items()
             ]
             console.print(table(status.name, ("", ""), facts))
+    for name, fault in broken.items():
+        origin = next(s.distribution for s in found if s.name == name)
+        console.print(Text(f"\n{name} of {origin}: {fault}", style="red"), soft_wrap=True)
+    for status in found:
+        if status.seconds >= SLOW_SECONDS:
+            what = f"{status.name} of {status.distribution} took {status.seconds:.1f} s to load"
+            console.print(Text(f"\n{what}", style="yellow"), soft_wrap=True)
     if any(s.available and not s.automatic for s in found):
         console.print("\nA software adapter runs when it is named, and never wins an automatic choice.")
