@@ -12,7 +12,7 @@ from rich.text import Text
 import registry
 
 from ..tables import make_console, table
-from .options import find_op, frozen_option, json_option
+from .options import find_op, frozen_option, json_option, shared
 from .printing import print_json
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def card_command(op: str, markdown: bool, results: Path | None, frozen: bool, as
     """
     if markdown and as_json:
         raise click.UsageError("--markdown and --json exclude each other.")
-    made = registry.card(find_op(registry._shared, op, frozen), results=results)
+    made = registry.card(find_op(shared(), op, frozen), results=results)
     if as_json:
         print_json(made.as_dict())
     elif markdown:

@@ -19,7 +19,7 @@ from ..errors import ContractError
 from ..opinfo import Op
 from ..tables import comparison_table, histogram_table, make_console, progress_bar, replay_tables
 from .inputs import read_settings, read_tensors
-from .options import call_options, find_op, json_option, read_call
+from .options import call_options, find_op, json_option, read_call, shared
 from .printing import print_json, print_text
 
 
@@ -49,7 +49,7 @@ def compare_command(
     **options: Any,
 ) -> None:
     """Run every eligible backend and variant and judge each against the float64 reference."""
-    registry = Registry()
+    registry = shared()
     target, named = read_call(True, **options)
     cases = _cases(target, named, case_texts, count, options["seed"])
     with progress_bar("cases") as progress:
@@ -88,7 +88,7 @@ def replay_command(
 
     Results are judged by the bundle's expected values, and held against the bits that were found there.
     """
-    registry = Registry()
+    registry = shared()
     names = [each.strip() for each in backend.split(",")] if backend else None
     op = find_op(registry, name, False) if name else None
     found = registry.replay(bundle, backend=names, variant=variant, device=device, op=op)

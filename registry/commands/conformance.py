@@ -9,12 +9,11 @@ from dataclasses import asdict
 import click
 from rich.text import Text
 
-from ..api import Registry
 from ..conformance import read_case, replay, run
 from ..conformance.report import HEADER, Report
 from ..packaging.cases import Outcome, run_cases
 from ..tables import make_console, progress_bar, table
-from .options import find_op, frozen_option, json_option
+from .options import find_op, frozen_option, json_option, shared
 from .printing import print_json, print_text
 
 
@@ -51,7 +50,7 @@ def test_command(
     reference; illegal ones must be refused. What fails is shrunk and printed with a command to repeat it.
     A package's own tests (test.json) run too, if their form is known.
     """
-    registry = Registry()
+    registry = shared()
     target = find_op(registry, op, frozen)
     if case is not None:
         report = replay(registry, target, read_case(case), backend, variant)

@@ -23,7 +23,7 @@ from ..errors import ContractError
 from ..planning import bind_call, settle
 from ..tables import make_console, table
 from ..text import counted
-from .options import call_options, json_option, read_call
+from .options import call_options, json_option, read_call, shared
 from .printing import print_json, print_text
 
 file_option = click.option(
@@ -53,7 +53,7 @@ def _command(options: dict[str, Any]) -> list[str] | None:
     """The program to run, where the arguments name one and no op."""
     words = [options["op"], *options["tensors"]]
     script = words[0].endswith(".py")
-    if registry._shared.catalog.has(words[0]):
+    if shared().catalog.has(words[0]):
         return None
     if not (script or shutil.which(words[0])):
         if len(words) > 1 and not any("=" in word for word in words):
@@ -97,10 +97,10 @@ def add_draft(file: Path, draft: Lock, sources: bool) -> Lock:
 
 def _freeze_one(options: dict[str, Any], file: Path, sources: bool) -> tuple[tuple[Decided, ...], Lock]:
     op, named = read_call(False, **options)
-    catalog = registry._shared.catalog
+    catalog = shared().catalog
     call = parse_call(op, (), named)
     decision = settle(catalog, call, bind_call(catalog, call))[0]
-    log = Log(registry._shared)
+    log = Log(shared())
     log.add(call, decision)
     return log.decisions, registry.freeze(file, log, sources=sources)
 

@@ -15,7 +15,7 @@ from ..errors import RegistryError
 from ..opinfo import Op
 from ..status import faults
 from ..tables import make_console, table
-from .options import find_op, frozen_option, json_option
+from .options import find_op, frozen_option, json_option, shared
 from .packages import locked_ops
 from .printing import print_json, print_text
 
@@ -68,7 +68,7 @@ def _provenance(op: Op) -> str:
 @json_option
 def op_command(name: str, frozen: bool, as_json: bool) -> None:
     """Show an operator: its contract and its variants. NAME is an op, a package folder or its name."""
-    target = find_op(registry._shared, name, frozen)
+    target = find_op(shared(), name, frozen)
     manifest = target.manifest
     if as_json:
         print_json(msgspec.to_builtins(manifest))
@@ -126,7 +126,7 @@ def _tensors(op: Op) -> Iterator[tuple[str, ...]]:
 def backends_command(as_json: bool) -> None:
     """Doctor: which backends can run here, on which device, and what is missing."""
     found = registry.backends()
-    broken = faults(registry._shared.catalog)
+    broken = faults(shared().catalog)
     if as_json:
         print_json(
             [

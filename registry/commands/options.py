@@ -25,6 +25,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 frozen_option = click.option("--frozen", is_flag=True, help="Take packages by name from registry.lock alone.")
 
 
+def shared() -> Registry:
+    """The registry of the process, whose methods are the functions of ``registry``."""
+    return registry._shared
+
+
 def find_op(reg: Registry, name: str, frozen: bool) -> Op:
     """The op of a name, or of a package: a folder, or ``owner/name`` with ``@v1``, ``@<commit>`` or a lock.
 
@@ -109,7 +114,7 @@ def read_call(
     Raises:
         ContractError, PackageError: a file, a name or a value is wrong.
     """
-    target = find_op(registry._shared, op, frozen)
+    target = find_op(shared(), op, frozen)
     names = (*target.attribute_names, *target.scalars)
     given = read_settings(settings, names, f"{target.id}: no attribute")
     named: dict[str, Any] = {

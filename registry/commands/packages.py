@@ -13,7 +13,7 @@ from ..errors import PackageError, RegistryError
 from ..opinfo import Op
 from ..tables import make_console, table
 from ..text import counted
-from .options import json_option
+from .options import json_option, shared
 from .printing import print_json, print_text
 
 
@@ -70,7 +70,7 @@ def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
     """Write an operator into FOLDER as a published package: manifest, templates, cases, digests, a card."""
     from ..packaging.export import export_op
 
-    made = export_op(registry._shared, registry.op(op), folder, dialect)
+    made = export_op(shared(), registry.op(op), folder, dialect)
     assert made.package is not None
     facts = {"op": made.id, "folder": str(folder), "dialect": dialect, "variants": len(made.variants)}
     if as_json:

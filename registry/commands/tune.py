@@ -10,14 +10,13 @@ from typing import Any
 import click
 from rich.text import Text
 
-from ..api import Registry
 from ..errors import ContractError
 from ..measuring.benchmark import HEADER as BENCH_HEADER
 from ..measuring.benchmark import bench
 from ..measuring.tuned import Store
 from ..measuring.tuning import HEADER, tune
 from ..tables import make_console, progress_bar, table
-from .options import call_options, read_call
+from .options import call_options, read_call, shared
 from .printing import print_json
 
 _STYLES = {"chosen": "bold green", "ok": "green", "wrong": "bold red", "failed": "bold red"}
@@ -37,7 +36,7 @@ def tune_command(
     as many rows to the next power of two; on this machine, with these devices, drivers and sources. Results
     are judged first. The static choice stays where nothing is faster by more than the spread.
     """
-    registry = Registry()
+    registry = shared()
     if listed or clear:
         identity = registry.op(op).id if op else None
         (_clear if clear else _list)(registry.catalog.store, identity, as_json)
@@ -67,7 +66,7 @@ def bench_command(as_json: bool, variants: bool, plot: str | None, **options: An
     With host arrays, their way to a device and back included, and with tensors on the device. Results are
     judged first; what is wrong or fails is shown with its reason.
     """
-    registry = Registry()
+    registry = shared()
     target, named = read_call(True, **options)
     with progress_bar("samples") as progress:
         found = bench(registry, target, (), named, variants, progress=progress)
