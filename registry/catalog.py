@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import BackendError, ContractError, ManifestError, RegistryError, suggestion
-from .loaded import Loaded
+from .hookspecs import Availability, Backend
+from .packaging.loaded import Loaded
 
 if TYPE_CHECKING:
-    from .hookspecs import Availability, Backend
     from .measuring.tuned import Store
     from .opinfo import Op
     from .plugins import Plugins
@@ -193,14 +193,14 @@ class Catalog:
         if name not in known:
             failed = [f"{f.plugin} ({f.cause})" for f in self.plugins.failures]
             broken = f"; plugins that did not load: {', '.join(failed)}" if failed else ""
-            hint = suggestion(str(name), list(known))
-            if isinstance(name, str) and name.partition(":")[0] in known:
+            hint = suggestion(name, list(known))
+            if name.partition(":")[0] in known:
                 hint = f" (a device goes by device={name!r})"
-            elif isinstance(name, str) and "," in name:
+            elif "," in name:
                 hint = " (several names go as a list)"
             raise ContractError(
                 f"no backend {name!r}{hint}; backends: {', '.join(known) or 'none'}{broken}",
-                argument=str(name),
+                argument=name,
             )
         return name
 
@@ -221,6 +221,11 @@ class Catalog:
         """The backends of an automatic choice, in order."""
         found = self.plugins.backends
         return self.listed() or tuple(sorted(found, key=lambda name: -found[name].priority))
+
+    def ranked(self) -> tuple[str, ...]:
+        """Every backend: those of an automatic choice in order, then the others."""
+        order = self.order()
+        return (*order, *(name for name in self.plugins.backends if name not in order))
 
     def options(self, name: str, device: str | None = None) -> dict[str, Any]:
         """What a backend is called with: its configured options and the device asked for."""
@@ -245,11 +250,14 @@ class Catalog:
 
     def frozen(self) -> bool:
         """Whether the environment takes packages by name from the lock alone."""
-        return self._environment.get("REGISTRY_FROZEN", "") not in ("", "0")
+        return self._is_set("REGISTRY_FROZEN")
 
     def accepts_software(self, name: str) -> bool:
         """Whether the environment lets a backend's software adapter win an automatic choice."""
-        return self._environment.get(f"REGISTRY_{name.upper()}_SOFTWARE", "") not in ("", "0")
+        return self._is_set(f"REGISTRY_{name.upper()}_SOFTWARE")
+
+    def _is_set(self, variable: str) -> bool:
+        return self._environment.get(variable, "") not in ("", "0")
 
     # Measured choices
 
@@ -313,8 +321,6 @@ class Catalog:
 
 
 def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
-    from .hookspecs import Availability
-
     try:
         backend.check_options(options)
         here = backend.probe(options)

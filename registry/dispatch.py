@@ -104,7 +104,7 @@ class Dispatcher(Inspection):
             raise ContractError("a (shape, dtype) pair holds no data; pass an array")
         if kind.device is not None:
             return self.catalog.at(kind.device).host(array)
-        return arrays.to_host(array, "array")
+        return arrays.to_host(array)
 
     def empty(self, shape: Sequence[int], dtype: Any, device: str) -> Any:
         """A tensor of undefined contents on a backend's device. Raises as ``to_device``."""

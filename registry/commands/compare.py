@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -17,10 +16,11 @@ from ..comparing.running import compare
 from ..comparing.text import failure_lines, skipped_lines, verdict_lines
 from ..conformance import Case, read_case
 from ..errors import ContractError
-from ..inputs import read_settings, read_tensors
 from ..opinfo import Op
 from ..tables import comparison_table, histogram_table, make_console, progress_bar, replay_tables
-from .options import call_options, find_op, json_option, read_call
+from .inputs import read_settings, read_tensors
+from .options import call_options, find_op, json_option, read_call, shared
+from .printing import print_json, print_text
 
 
 @click.command("compare", short_help="Judge every backend and variant by the reference.")
@@ -49,7 +49,7 @@ def compare_command(
     **options: Any,
 ) -> None:
     """Run every eligible backend and variant and judge each against the float64 reference."""
-    registry = Registry()
+    registry = shared()
     target, named = read_call(True, **options)
     cases = _cases(target, named, case_texts, count, options["seed"])
     with progress_bar("cases") as progress:
@@ -62,7 +62,7 @@ def compare_command(
             raise ContractError(f"--html {html}: cannot be written ({error})") from error
         notes.append(f"page: {html}")
     if as_json:
-        click.echo(json.dumps(report.as_dict(), indent=2, default=str))
+        print_json(report.as_dict())
     else:
         _show(report, notes)
     if not report.ok:
@@ -88,12 +88,12 @@ def replay_command(
 
     Results are judged by the bundle's expected values, and held against the bits that were found there.
     """
-    registry = Registry()
+    registry = shared()
     names = [each.strip() for each in backend.split(",")] if backend else None
     op = find_op(registry, name, False) if name else None
     found = registry.replay(bundle, backend=names, variant=variant, device=device, op=op)
     if as_json:
-        click.echo(json.dumps(found.as_dict(), indent=2, default=str))
+        print_json(found.as_dict())
     else:
         console = make_console()
         console.print(Text(found.report.request, style="bold"), Text(found.judged), sep="\n")
@@ -158,8 +158,7 @@ def _show(report: Report, notes: list[str]) -> None:
 
 
 def _print_lines(lines: list[str]) -> None:
-    console = make_console()
     for line in lines:
         wrong = line.startswith("FAILS") or " fails: " in line
         quiet = line.startswith(("skipped", "not run here", "nothing ran"))
-        console.print(Text(line, style="bold red" if wrong else "dim" if quiet else ""), soft_wrap=True)
+        print_text(line, "bold red" if wrong else "dim" if quiet else "")
