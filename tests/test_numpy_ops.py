@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kernels import DTYPES, Array, call, check, meets
 from vectors import Vector, load_vectors
 
+from registry.accuracy import judge
 from registry.dtypes import numpy_dtype
 from registry.errors import ContractError
 from registry_numpy import (
@@ -487,16 +488,16 @@ def test_bits_do_not_depend_on_threads(dtype: str, threads: Any) -> None:
 def test_sums_are_added_in_the_order_of_the_definition() -> None:
     """Two small numbers first, which one by one would leave no trace in the large one."""
     small, large = np.full((1, 1, 1), 0.04, np.float32), np.full((1, 1, 1), 2.0**20, np.float32)
-    assert call("BiasAdd", {"X": small, "bias": small[0, 0], "skip": large})["Y"] == 2.0**20 + 0.125
+    assert call(BIAS_ADD, {"X": small, "bias": small[0, 0], "skip": large})["Y"] == 2.0**20 + 0.125
     tensors = {"input": small, "skip": small, "bias": large[0, 0], "gamma": small[0, 0]}
-    assert call("SkipLayerNormalization", tensors)["input_skip_bias_sum"] == 2.0**20 + 0.125
+    assert call(SLN, tensors)["input_skip_bias_sum"] == 2.0**20 + 0.125
 
 
 def test_a_sum_may_be_added_in_another_order() -> None:
     x, bias, skip = (np.full((1, 1, 1), value, np.float32) for value in (0.3, 2.0**20, -(2.0**20)))
     tensors = {"X": x, "bias": bias[0, 0], "skip": skip}
     other = x + (bias + skip)
-    assert other != call("BiasAdd", tensors)["Y"]
+    assert other != call(BIAS_ADD, tensors)["Y"]
     assert judge(other, bias_add.reference(tensors, {})["Y"], "float32").ok
 
 

@@ -281,6 +281,10 @@ def test_what_two_plugins_bring(tmp_path: Path) -> None:
     again = plugin(registry_manifests=registry_manifests.registry_manifests)
     with pytest.warns(RegistryWarning, match="another plugin has brought"):
         assert len(registry_with(again).ops()) == 6
+    op = "ai.onnx::LayerNormalization"
+    judge = plugin(registry_references=lambda: {op: print})
+    with pytest.warns(RegistryWarning, match=f"it brings {op}, which another plugin has brought"):
+        assert registry_with(judge).catalog.plugins.references[op] is not print
 
 
 def test_a_manifest_in_the_wrong_place(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forms import FORMS
 
 from registry import NoPlanError, Registry
 from registry.package import Handle
@@ -129,6 +130,25 @@ def test_ours_agree(shared: Registry, case: dict[str, Any]) -> None:
         else:  # an even fold launches fewer groups, still enough for every row
             needed = next(t["shape"][0] for name, t in rows.items() if name in ("inputT", "x", "X"))
             assert needed <= x * y <= groups and x <= 65535
+
+
+@pytest.mark.parametrize("op", FORMS)
+def test_the_wide_variants_come_first(shared: Registry, op: str) -> None:
+    ran = 0
+    for form in FORMS[op]:
+        pairs = form.pairs(6, 768, "float32")
+        decision = shared.explain(op, **(pairs or {}), profile={"webgpu": {}})
+        if any(row.variant.startswith("wide") for row in decision.eligible):
+            assert str(decision.variant).startswith("wide"), form.name
+            ran += 1
+    assert ran
+
+
+def test_variants_that_put_rows_together_say_so(shared: Registry) -> None:
+    """Those that keep measures of parts of a row between passes: how many parts depends on the rows."""
+    for op in FORMS:
+        for variant in shared.op(op).manifest.variants:
+            assert variant.batch_invariant is not bool(variant.intermediates), variant.id
 
 
 def test_even_fold_wastes_few_groups() -> None:
