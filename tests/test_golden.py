@@ -63,6 +63,15 @@ def test_every_backend_meets_the_outputs(every: Registry, golden: ModuleType, ba
     assert ran
 
 
+def test_sums_are_added_in_the_order_of_the_definition(every: Registry, backend: str) -> None:
+    """Two small numbers first, which one by one would leave no trace in the large one."""
+    small, large = np.full((1, 1, 1), 0.04, np.float32), np.full((1, 1, 1), 2.0**20, np.float32)
+    y = every.run("BiasAdd", X=small, bias=small[0, 0], skip=large, backend=backend)
+    tensors = {"input": small, "skip": small, "bias": large[0, 0], "gamma": small[0, 0]}
+    r = every.run("SkipLayerNormalization", **tensors, outputs="input_skip_bias_sum", backend=backend)
+    assert y == r == 2.0**20 + 0.125
+
+
 @pytest.mark.parametrize("op", FORMS)
 def test_shaders(every: Registry, golden: ModuleType, op: str) -> None:
     agreed = stored(golden, op)["shaders"]
