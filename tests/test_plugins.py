@@ -257,6 +257,13 @@ def test_which_backends_are_automatic() -> None:
     assert found == [{"numpy"}, {"negative"}]
 
 
+def test_what_a_backend_lacks_is_passed_on() -> None:
+    missing = Availability(False, "it is installed", "not found", "install it")
+    status = registry_with(plugin(Odd(probe=lambda options: missing))).backends()[0]
+    assert (status.because, status.found, status.needed) == ("it is installed", "not found", "install it")
+    assert not status.available
+
+
 def test_a_preparation_of_nothing_gives_way() -> None:
     reg = registry_with(plugin(Odd(prepare=lambda *arguments: None)))
     with pytest.warns(RegistryWarning, match="prepare gave None"):
