@@ -414,6 +414,20 @@ def test_results(reg: Registry, folder: Path, op: str) -> None:
 
 
 @needs_cpu
+@pytest.mark.parametrize("variant", ["rows_registers", "rows_split"])
+def test_rows_that_begin_far_off(reg: Registry, folder: Path, variant: str) -> None:
+    """The first estimate of the mean, which is counted from there, leaves a rest."""
+    op = "ai.onnx::LayerNormalization"
+    x = np.random.default_rng(0).standard_normal((2, 4096)).astype(np.float32)
+    x[:, 0] = 1000, -3000
+    inputs = {"X": x, "Scale": np.ones(4096, np.float32)}
+    request = request_of(reg, op, inputs=inputs, outputs=("Y", "Mean", "InvStdDev"))
+    expected = reg.catalog.plugins.references[op](inputs, reg.op(op).attributes)
+    for role, value in run_on_cpu(request, inputs, variant, folder).items():
+        assert judge(value, expected[role], "float32").ok, role
+
+
+@needs_cpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("variant", "hidden"), [("rows_registers", 520), ("rows_registers", 131), ("rows_block", 17000)]

@@ -181,6 +181,15 @@ def test_rows_of_several_segments(webgpu: Registry, op: str, dtype: str) -> None
         check(webgpu, op, call, "webgpu", SPLIT[op])
 
 
+@pytest.mark.parametrize("variant", ["wide_rows_stats", "split_rows_stats"])
+def test_rows_that_begin_far_off(webgpu: Registry, variant: str) -> None:
+    """The first estimate of the mean, which is counted from there, leaves a rest."""
+    x = np.random.default_rng(0).standard_normal((2, 4096)).astype(np.float32)
+    x[:, 0] = 1000, -3000
+    call = {"inputs": {"X": x, "Scale": np.ones(4096, np.float32)}, "outputs": ("Y", "Mean", "InvStdDev")}
+    check(webgpu, "ai.onnx::LayerNormalization", call, "webgpu", variant)
+
+
 def test_many_rows_that_are_split(webgpu: Registry) -> None:
     """More workgroups than one dimension of a dispatch takes."""
     call = FORMS["ai.onnx::RMSNormalization"][0].call(MANY_ROWS, 4, "float32")
