@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from test_comparison import LN, N4, X, answer_with, with_stranger
 from test_package import write
 
+import registry
 import registry_manifests
 import registry_numpy
 from registry import Claim, ContractError, PackageError, Registry, RegistryError
@@ -260,7 +261,9 @@ def test_of_many_cases_those_that_fail_are_kept(tmp_path: Path) -> None:
         report.save(path / "below a file")
 
 
-def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: Path) -> None:
+def test_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: Path, default: None
+) -> None:
     from registry_numpy import backend
 
     call = ["compare", "BiasAdd", "X=1x3x8", "bias=8", "skip=1x3x8", "--backend", "numpy"]
@@ -277,6 +280,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundl
         assert done.exit_code == 1 and f"registry replay {kept}" in done.stdout
         assert "--save FILE keeps it" in CliRunner().invoke(main, call).stdout
         patch.setenv("REGISTRY_BUNDLES", str(tmp_path / "folder"))
+        registry.refresh()  # as in another process
         CliRunner().invoke(main, call)
         assert len(list((tmp_path / "folder").iterdir())) == 1
         assert CliRunner().invoke(main, ["replay", kept, "--backend", "numpy"]).exit_code == 1
