@@ -313,10 +313,14 @@ class Catalog:
 
 
 def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
-    from .hookspecs import Availability
+    from .hookspecs import Availability, Backend
 
     try:
         backend.check_options(options)
+        part = options.get("device")
+        if part not in (None, "0") and type(backend).place is Backend.place:
+            found, needed = f"no device {part!r}: it works on host arrays", f"{backend.name!r} alone"
+            return Availability(False, "the device is there", found, needed)
         here = backend.probe(options)
         if not isinstance(here, Availability):
             raise TypeError(f"probe gave {here!r}; needed: an Availability")

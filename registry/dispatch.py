@@ -109,6 +109,8 @@ class Dispatcher(Inspection):
     def empty(self, shape: Sequence[int], dtype: Any, device: str) -> Any:
         """A tensor of undefined contents on a backend's device. Raises as ``to_device``."""
         backend, options = self.catalog.ready(device)
+        if dtype is None:  # which NumPy takes for float64
+            raise ContractError("dtype is None; needed: a name such as 'float32'")
         if not isinstance(shape, Sequence):
             raise ContractError(f"shape is {shape!r}; needed: a sequence of dimensions")
         kind = arrays.describe((tuple(shape), arrays.dtype_name(dtype, "dtype")), "empty")

@@ -110,8 +110,6 @@ def considered(catalog: Catalog, call: Call) -> tuple[str, ...]:
     """The backends to try, in order: those of the call, else those the user listed, else all by priority."""
     asked = (call.backend,) if isinstance(call.backend, str) else call.backend
     names = None if asked is None else tuple(catalog.known(name) for name in asked)
-    if names == ():
-        raise ContractError("backend= names no backend")
     if call.profile is not None:
         if not isinstance(call.profile, Mapping):
             raise ContractError(f"profile= is {call.profile!r}; needed: a mapping of backends to devices")

@@ -12,6 +12,7 @@ import click
 from rich.text import Text
 
 from ..api import Registry
+from ..cache import write_whole
 from ..comparing.report import Report
 from ..comparing.running import compare
 from ..comparing.text import failure_lines, skipped_lines, verdict_lines
@@ -57,7 +58,7 @@ def compare_command(
     notes = _keep(registry, report, save)
     if html is not None:
         try:
-            Path(html).write_text(report.html(), encoding="utf-8")
+            write_whole(Path(html), report.html().encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise ContractError(f"--html {html}: cannot be written ({error})") from error
         notes.append(f"page: {html}")

@@ -14,7 +14,7 @@ from ..accuracy import Verdict
 from ..arrays import NumpyArray, is_pair
 from ..call import parse_call, wrong
 from ..dtypes import STORAGE
-from ..errors import ContractError, first_line
+from ..errors import ContractError, first_line, shorten
 from ..judging import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
 from ..measuring.timing import conditions
 from ..opinfo import Op
@@ -50,6 +50,9 @@ def compare(
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """See ``Registry.compare``; ``progress`` gets the number of cases done, and of all."""
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise wrong(op, f"seed={seed!r}; needed: an integer of at least 0")
+    seed, cases = int(seed), int(cases) if isinstance(cases, np.integer) else cases
     found: list[CaseReport] = []
     kept = 0
     total, calls = _calls(registry, op, tensors, named, cases, seed)
@@ -96,6 +99,9 @@ def _calls(
     if isinstance(cases, int) and not isinstance(cases, bool):
         from ..conformance import draw
 
+        if cases < 1:
+            raise wrong(op, f"cases={cases}; needed: at least 1")
+        parse_call(op, (), {name: named.get(name) for name in WITH_DRAWN})  # says what is wrong of these
         others = [name for name, value in named.items() if name not in WITH_DRAWN and not _absent(value)]
         if tensors or others:
             what = ", ".join(others) or "tensors"
@@ -104,7 +110,8 @@ def _calls(
         drawn = draw(registry, op, cases=cases, seed=seed, backend=backend, variant=variant)
         return cases, ((((), {**named, **_arguments(case)}), case) for case in drawn)
     if not isinstance(cases, Sequence) or isinstance(cases, str) or not cases:
-        raise wrong(op, f"cases={cases!r}; needed: a number, or a sequence of mappings of arguments")
+        found = f"a {type(cases).__name__}" if isinstance(cases, Mapping) else shorten(repr(cases), 80)
+        raise wrong(op, f"cases= is {found}; needed: a number, or a sequence of mappings of arguments")
     return len(cases), (_given(op, tensors, named, case) for case in cases)
 
 
@@ -118,7 +125,7 @@ def _given(op: Op, tensors: Sequence[Any], named: Mapping[str, Any], case: Any) 
     if isinstance(case, Case):
         return ((), {**named, **_arguments(case)}), case
     if not isinstance(case, Mapping):
-        raise wrong(op, f"cases= holds {case!r}; needed: a mapping of arguments")
+        raise wrong(op, f"cases= holds {shorten(repr(case), 80)}; needed: a mapping of arguments")
     return (tensors, {**named, **case}), None
 
 

@@ -1,0 +1,164 @@
+"""What a careless caller hands in is refused, with what was found and what is needed, or does no harm."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import registry_manifests
+import registry_numpy
+from registry import ContractError, NoPlanError, Registry, conformance
+from registry.cache import write_whole
+from registry.testing import assert_backends_agree
+
+REG = Registry([registry_manifests, registry_numpy], entry_points=False)
+X = np.ones((1, 3, 4), np.float32)
+CALL: dict[str, Any] = {"X": X, "bias": X[0, 0], "skip": X}
+
+
+# Files
+
+
+def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, b"all of it")
+        assert os.read(reader, 100) == b"all of it"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_link_and_permissions_stay(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    write_whole(link, b"new")
+    assert link.is_symlink() and target.read_bytes() == b"new" and target.stat().st_mode & 0o777 == 0o640
+    write_whole(tmp_path / "own", b"", private=True)
+    assert (tmp_path / "own").stat().st_mode & 0o777 == 0o600
+    before = os.umask(0o027)
+    try:
+        REG.compare("BiasAdd", **CALL).save(tmp_path / "b.zip")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "b.zip").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("path", [None, 3, b"x", ["x"], "", "a\0b"], ids=repr)
+def test_paths_that_are_none(path: Any) -> None:
+    report = REG.compare("BiasAdd", **CALL)
+    with REG.record() as log:
+        REG.run("BiasAdd", **CALL)
+    calls = [report.save, REG.replay, REG.check, lambda path: REG.freeze(path, log)]
+    for call in calls:
+        with pytest.raises(ContractError, match=r"needed: a path|zero byte|null byte|no such file"):
+            call(path)
+    if path is not None and path != "a\0b":
+        with pytest.raises(ContractError, match="bundles is"):
+            assert_backends_agree("BiasAdd", **CALL, registry=REG, bundles=path)
+
+
+def edited(lock: Path, change: Any) -> Path:
+    document = json.loads(lock.read_text(encoding="utf-8"))
+    change(document)
+    lock.write_text(json.dumps(document), encoding="utf-8")
+    return lock
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d["decisions"][0]["asked"].update(backend=3), r"got `int` - at `\$.asked.backend`"),
+        (lambda d: d["decisions"][0]["asked"].update(backend=[1]), "got `int`"),
+        (lambda d: d["decisions"][0]["chosen"].update(backend=None), r"got `null` - at `\$.chosen.backend`"),
+        (lambda d: d["decisions"][0]["chosen"].update(variant=[]), "got `array`"),
+        (lambda d: d["decisions"][0]["chosen"].update(variants="x"), "unknown key 'variants'"),
+        (lambda d: d["conditions"].update(deep=json.loads('{"a":' * 300 + "1" + "}" * 300)), "64 levels"),
+    ],
+)
+def test_a_lock_that_was_edited(change: Any, said: str, tmp_path: Path) -> None:
+    with REG.record() as log:
+        REG.run("BiasAdd", **CALL, backend="numpy")
+    path = tmp_path / "decisions.lock"
+    REG.freeze(path, log)
+    assert REG.check(path).ok
+    with pytest.raises(ContractError, match=said):
+        REG.check(edited(path, change))
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"cases": 0}, "cases=0; needed: at least 1"),
+        ({"cases": CALL}, "cases= is a dict; needed: a number, or a sequence"),
+        ({"cases": [np.arange(10_000)]}, r"cases= holds array\(\[.{,80}; needed: a mapping"),
+        ({"seed": "x"}, "seed='x'; needed: an integer"),
+        ({"seed": None}, "seed=None; needed: an integer"),
+        ({"seed": -1}, "seed=-1; needed: an integer of at least 0"),
+        ({"backend": ()}, "names no backend"),
+    ],
+)
+def test_comparisons_of_nonsense(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ContractError, match=said):
+        REG.compare("BiasAdd", **{**CALL, **given})
+
+
+@pytest.mark.parametrize("given", [{"backend": 3}, {"variant": 3}, {"device": 3}, {"tunables": 3}], ids=str)
+def test_drawn_comparisons_of_nonsense(given: dict[str, Any]) -> None:
+    with pytest.raises(ContractError, match=f"{next(iter(given))}= is a?.*; needed: "):
+        REG.compare("BiasAdd", cases=1, **given)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert len(REG.compare("BiasAdd", cases=np.int64(2), seed=np.int32(1)).cases) == 2
+
+
+@pytest.mark.parametrize("given", [{"cases": True}, {"seed": "x"}, {"backend": 3}], ids=str)
+def test_conformance_of_nonsense(given: dict[str, Any]) -> None:
+    for ask in (conformance.run, conformance.draw):
+        with pytest.raises(ContractError, match="needed: "):
+            ask(REG, "BiasAdd", **given)
+
+
+@pytest.mark.parametrize("given", [{"backends": 3}, {"backends": b"numpy"}, {"registry": 0}], ids=str)
+def test_assertions_of_nonsense(given: dict[str, Any]) -> None:
+    with pytest.raises(ContractError, match="needed: "):
+        assert_backends_agree("BiasAdd", **{"registry": REG, **CALL, **given})
+
+
+def test_a_device_that_a_backend_of_host_arrays_does_not_have() -> None:
+    assert REG.run("BiasAdd", **CALL, device="numpy:0").shape == X.shape
+    with pytest.raises(NoPlanError, match="no device '1': it works on host arrays"):
+        REG.run("BiasAdd", **CALL, device="numpy:1")
+
+
+def test_errors_about_out_name_the_op() -> None:
+    for out in (X, np.broadcast_to(np.float32(0), X.shape), np.empty(X.shape, ">f4")):
+        with pytest.raises(ContractError, match=r"com.microsoft::BiasAdd: out Y") as caught:
+            REG.run("BiasAdd", **CALL, out=out)
+        assert (caught.value.op, caught.value.argument) == ("com.microsoft::BiasAdd", "Y")
+
+
+def test_tensors_of_the_device(webgpu: Registry) -> None:
+    with pytest.raises(ContractError, match="dtype is None"):
+        webgpu.empty((2,), None, "webgpu")
+    tensor = webgpu.to_device(X, "webgpu")
+    tensor.release()
+    with pytest.raises(ContractError, match=r"float32 \[1, 3, 4\]> has been released"):
+        webgpu.run("BiasAdd", **{**CALL, "X": tensor})
+    for part in ({"features": 3}, {"wgslLanguageFeatures": 3}, {"limits": []}, {"adapterInfo": ()}):
+        with pytest.raises(ContractError, match="needed: "):
+            webgpu.explain("BiasAdd", **CALL, profile={"webgpu": part})
