@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import registry_manifests
 import registry_numpy
 from registry import ContractError, NoPlanError, Registry, conformance
 from registry.cache import write_whole
+from registry.cli import main
 from registry.testing import assert_backends_agree
 
 REG = Registry([registry_manifests, registry_numpy], entry_points=False)
@@ -102,7 +104,7 @@ def test_a_lock_that_was_edited(change: Any, said: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"cases": 0}, "cases=0; needed: at least 1"),
+        ({"cases": 0}, "cases=0; needed: an integer of at least 1"),
         ({"cases": CALL}, "cases= is a dict; needed: a number, or a sequence"),
         ({"cases": [np.arange(10_000)]}, r"cases= holds array\(\[.{,80}; needed: a mapping"),
         ({"seed": "x"}, "seed='x'; needed: an integer"),
@@ -162,3 +164,27 @@ def test_tensors_of_the_device(webgpu: Registry) -> None:
     for part in ({"features": 3}, {"wgslLanguageFeatures": 3}, {"limits": []}, {"adapterInfo": ()}):
         with pytest.raises(ContractError, match="needed: "):
             webgpu.explain("BiasAdd", **CALL, profile={"webgpu": part})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "", "X=2x8"], "no op ''"),
+        (["explain", "LayerNormalization", "--set", "axis=0", "--set", "axis=1"], "axis is given twice"),
+        (
+            ["compare", "BiasAdd", "X=8", "--save", "b.zip", "--html", "./b.zip"],
+            "two files",
+        ),
+        (["replay", "b.zip", "--backend", ""], "no backend ''"),
+        (["replay", "b.zip", "--op", ""], "no op ''"),
+        (["tune", "", "--clear"], "no op ''"),
+        (["tune", "--list", "--clear"], "one or the other"),
+        (["lock", ""], "'' is no folder and no package name"),
+    ],
+    ids=str,
+)
+def test_options_that_say_nothing(words: list[str], said: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    REG.compare("BiasAdd", **CALL).save("b.zip")
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2 and said in done.stderr, done.stderr

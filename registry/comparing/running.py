@@ -100,9 +100,11 @@ def _calls(
         from ..conformance import draw
 
         if cases < 1:
-            raise wrong(op, f"cases={cases}; needed: at least 1")
+            raise wrong(op, f"cases={cases}; needed: an integer of at least 1")
         parse_call(op, (), {name: named.get(name) for name in WITH_DRAWN})  # says what is wrong of these
         others = [name for name, value in named.items() if name not in WITH_DRAWN and not _absent(value)]
+        if "inputs" in others:
+            others = [*(name for name in others if name != "inputs"), *map(str, named["inputs"])]
         if tensors or others:
             what = ", ".join(others) or "tensors"
             raise wrong(op, f"cases={cases} draws what is called; leave {what} away")
