@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import BackendError, ContractError, ManifestError, RegistryError, suggestion
 from .loaded import Loaded
+from .switches import switched
 
 if TYPE_CHECKING:
     from .hookspecs import Availability, Backend
@@ -245,11 +246,11 @@ class Catalog:
 
     def frozen(self) -> bool:
         """Whether the environment takes packages by name from the lock alone."""
-        return self._environment.get("REGISTRY_FROZEN", "") not in ("", "0")
+        return switched(self._environment, "REGISTRY_FROZEN")
 
     def accepts_software(self, name: str) -> bool:
         """Whether the environment lets a backend's software adapter win an automatic choice."""
-        return self._environment.get(f"REGISTRY_{name.upper()}_SOFTWARE", "") not in ("", "0")
+        return switched(self._environment, f"REGISTRY_{name.upper()}_SOFTWARE")
 
     # Measured choices
 
@@ -267,7 +268,7 @@ class Catalog:
     @property
     def tuned(self) -> bool:
         """Whether measured choices count: unless ``REGISTRY_TUNED=0`` or ``configure(tuned=False)``."""
-        return self._tuned and self._environment.get("REGISTRY_TUNED") != "0"
+        return self._tuned and switched(self._environment, "REGISTRY_TUNED", default=True)
 
     def version(self, name: str) -> str:
         """The version of the distribution that a backend comes from; empty for one given directly."""

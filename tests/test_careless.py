@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,18 @@ from click.testing import CliRunner
 
 import registry_manifests
 import registry_numpy
-from registry import ContractError, NoPlanError, Registry, conformance
+from registry import (
+    Availability,
+    Backend,
+    BackendError,
+    Claim,
+    ContractError,
+    NoPlanError,
+    Registry,
+    RegistryWarning,
+    conformance,
+    hookimpl,
+)
 from registry.cache import write_whole
 from registry.cli import main
 from registry.testing import assert_backends_agree
@@ -188,3 +201,105 @@ def test_options_that_say_nothing(words: list[str], said: str, tmp_path: Path, m
     REG.compare("BiasAdd", **CALL).save("b.zip")
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [("1", True), ("on", True), (" True ", True), ("0", False), ("false", False), ("No", False), ("", False)],
+)
+def test_switches(said: str, found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_NUMPY_SOFTWARE", said)
+    catalog = Registry([registry_manifests, registry_numpy], entry_points=False).catalog
+    assert catalog.accepts_software("numpy") is found
+
+
+@pytest.mark.parametrize("name", ["STRICT", "TUNED", "NUMPY_SOFTWARE"])
+def test_switches_that_say_neither(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"REGISTRY_{name}", "maybe")
+    with pytest.raises(ContractError, match=f"REGISTRY_{name} is 'maybe'; needed: 1 or 0"):
+        Registry([registry_manifests, registry_numpy], entry_points=False).run("BiasAdd", **CALL)
+
+
+# Strangers' backends
+
+
+class Stranger(Backend):
+    """Right, but for what a test puts in place of a method."""
+
+    name = "stranger"
+    priority = 500
+
+    def probe(self, options: Any) -> Availability:
+        return Availability(True)
+
+    def claims(self, op: Any) -> list[Any]:
+        return [Claim("only")]
+
+    def prepare(self, request: Any, claim: Any, options: Any) -> Any:
+        return lambda inputs, outputs: None
+
+
+def stranger(**methods: Any) -> Registry:
+    made = type("Odd", (Stranger,), methods)()
+
+    class Plugin:
+        @hookimpl
+        def registry_backends(self) -> list[Backend]:
+            return [made]
+
+    return Registry([registry_manifests, registry_numpy, Plugin()], entry_points=False)
+
+
+def fails(*args: Any, **named: Any) -> Any:
+    raise KeyError("boom")
+
+
+@pytest.mark.parametrize(
+    ("method", "ask"),
+    [
+        ("begin_batch", lambda reg: reg.batch().__enter__()),
+        ("place", lambda reg: reg.to_device(X, "stranger")),
+        ("empty", lambda reg: reg.empty((2,), "float32", "stranger")),
+        ("render", lambda reg: reg.render("BiasAdd", **CALL)),
+        ("render", lambda reg: reg.lint("BiasAdd", **CALL)),
+        ("scratch_bytes", lambda reg: reg.peak_memory("BiasAdd", **CALL)),
+        ("imagine", lambda reg: reg.explain("BiasAdd", **CALL, profile={"stranger": {}})),
+    ],
+)
+def test_what_a_backend_raises_says_whose_it_is(method: str, ask: Any) -> None:
+    with pytest.raises(BackendError, match=r"stranger: \w+ failed: KeyError: 'boom'"):
+        ask(stranger(**{method: fails}))
+
+
+def test_what_a_backend_gives_that_is_none() -> None:
+    with pytest.raises(BackendError, match="render gave 3; needed: passes"):
+        stranger(render=lambda *args: [3]).render("BiasAdd", **CALL)
+    with pytest.raises(BackendError, match="imagine gave 3; needed: an Availability"):
+        stranger(imagine=lambda *args: 3).explain("BiasAdd", **CALL, profile={"stranger": {}})
+    for wrong in ({"found": 3}, {"details": [1]}, {"hardware": "yes"}):
+        reg = stranger(probe=lambda *args, wrong=wrong: Availability(True, **wrong))
+        decision = reg.explain("BiasAdd", **CALL)
+        assert decision.backend == "numpy" and f"Availability: {next(iter(wrong))} is a" in str(decision)
+
+
+def leaves(*args: Any) -> Any:
+    raise SystemExit(3)
+
+
+def test_a_backend_that_would_end_the_program_while_it_claims() -> None:
+    assert "SystemExit" in str(stranger(claims=leaves).explain("BiasAdd", **CALL))
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"option_names": 3}, {"option_names": [3]}, {"priority": 10**400}], ids=str
+)
+def test_attributes_of_the_wrong_kind_keep_a_backend_out(attributes: dict[str, Any]) -> None:
+    with pytest.warns(RegistryWarning, match=f"{next(iter(attributes))} .*; needed"):
+        assert {status.name for status in stranger(**attributes).backends() if status.available} == {"numpy"}
+
+
+def test_a_lock_that_cannot_be_written_at_the_end_is_a_line(tmp_path: Path) -> None:
+    code = "import registry, numpy as n; x = n.ones((1, 1, 2)); registry.run('BiasAdd', x, x[0, 0], x)"
+    environment = {**os.environ, "REGISTRY_FREEZE": str(tmp_path), "REGISTRY_PLUGINS": "manifests,numpy"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stderr.startswith("REGISTRY_FREEZE: nothing is kept: ") and "Traceback" not in done.stderr

@@ -105,6 +105,7 @@ def add(path: Path, decisions: Iterable[Decided], conditions: Conditions, *, sou
     """
     decisions = tuple(decisions)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(path.parent):
             lock = read_lock(path) if path.exists() else Lock(path)
             lock = lock.plus([_placed(each, path) for each in decisions], conditions)
