@@ -303,3 +303,12 @@ def test_a_lock_that_cannot_be_written_at_the_end_is_a_line(tmp_path: Path) -> N
     environment = {**os.environ, "REGISTRY_FREEZE": str(tmp_path), "REGISTRY_PLUGINS": "manifests,numpy"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stderr.startswith("REGISTRY_FREEZE: nothing is kept: ") and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="there is no /dev/full here")
+def test_output_that_cannot_be_written_is_a_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "registry", "--help"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("what is printed cannot be written: No space")
+    assert len(done.stderr.splitlines()) == 1
