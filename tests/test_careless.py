@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -30,6 +30,7 @@ from registry import (
 )
 from registry.cache import write_whole
 from registry.cli import main
+from registry.readers import MAX_TYPES, Readers
 from registry.testing import assert_backends_agree
 
 REG = Registry([registry_manifests, registry_numpy], entry_points=False)
@@ -312,3 +313,39 @@ def test_output_that_cannot_be_written_is_a_line() -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2 and done.stderr.startswith("what is printed cannot be written: No space")
     assert len(done.stderr.splitlines()) == 1
+
+
+# Strangers' objects
+
+
+class Claims:
+    """An object that says it lies on a CUDA device, and is nothing else."""
+
+    __cuda_array_interface__: ClassVar = {"shape": "x"}
+
+
+class Raises:
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class OfDevice:
+    def __dlpack__(self, **how: Any) -> Any:
+        return None
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+@pytest.mark.parametrize("kind", [Claims, Raises, OfDevice])
+def test_objects_that_lie_or_raise(kind: type, shared: Registry) -> None:
+    for reg in (REG, shared):
+        with pytest.raises(ContractError, match=f"BiasAdd: X is a .*{kind.__name__} (in|that)"):
+            reg.run("BiasAdd", **{**CALL, "X": kind()})
+
+
+def test_types_without_end_are_not_kept() -> None:
+    readers = Readers(REG.catalog)
+    for _ in range(MAX_TYPES + 50):
+        readers.of(type("Passing", (), {}))
+    assert len(readers._known) <= MAX_TYPES
