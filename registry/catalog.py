@@ -30,6 +30,8 @@ class Catalog:
     """
 
     def __init__(self, extra: Iterable[object], entry_points: bool):
+        if not isinstance(extra, Iterable) or isinstance(extra, str | bytes):
+            raise ContractError(f"plugins={extra!r}; needed: a sequence of modules or objects")
         self.extra = tuple(extra)
         self.entry_points = entry_points
         self._lock = threading.RLock()

@@ -349,3 +349,16 @@ def test_types_without_end_are_not_kept() -> None:
     for _ in range(MAX_TYPES + 50):
         readers.of(type("Passing", (), {}))
     assert len(readers._known) <= MAX_TYPES
+
+
+def test_what_is_no_plugin_no_case_and_no_check() -> None:
+    wrong: Any
+    for wrong in (3, None, "numpy"):
+        with pytest.raises(ContractError, match=r"plugins=.*; needed: a sequence"):
+            Registry(wrong)
+        with pytest.raises(ContractError, match="the case"):
+            conformance.read_case(wrong)
+        with pytest.raises(ContractError, match=r"checks=.*; needed: some of"):
+            conformance.run(REG, "BiasAdd", cases=1, checks=wrong)
+    with pytest.raises(ContractError, match="leave profile= away"):
+        REG.bench("BiasAdd", **CALL, profile={})

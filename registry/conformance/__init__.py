@@ -14,6 +14,7 @@ strategies for tests of your own.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ..call import parse_call, wrong
@@ -24,7 +25,7 @@ from .replaying import replay
 from .report import BackendReport, Failure, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hypothesis.strategies import SearchStrategy
 
@@ -128,9 +129,9 @@ def run(
     """
     target = registry.op(op)
     _check(target, cases, seed, backend, variant)
-    unknown = [name for name in checks if name not in CHECKS]
-    if unknown or not checks:
-        raise ContractError(f"checks={list(checks)!r}; needed: some of {', '.join(CHECKS)}")
+    named = isinstance(checks, Collection) and not isinstance(checks, str)
+    if not named or not checks or any(name not in CHECKS for name in checks):
+        raise ContractError(f"checks={checks!r}; needed: some of {', '.join(CHECKS)}")
     _need_hypothesis()
     from .suite import run_suite
 
