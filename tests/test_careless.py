@@ -362,3 +362,14 @@ def test_what_is_no_plugin_no_case_and_no_check() -> None:
             conformance.run(REG, "BiasAdd", cases=1, checks=wrong)
     with pytest.raises(ContractError, match="leave profile= away"):
         REG.bench("BiasAdd", **CALL, profile={})
+
+
+def test_a_frozen_program_that_prints_leaves_json_alone(tmp_path: Path) -> None:
+    code = (
+        "import registry, numpy as n; x = n.ones((1, 1, 2)); registry.run('BiasAdd', x, x[0, 0], x); print(1)"
+    )
+    freeze = [sys.executable, "-m", "registry", "freeze", "--json", "--file", str(tmp_path / "x.lock"), "--"]
+    environment = {**os.environ, "REGISTRY_PLUGINS": "manifests,numpy"}
+    command = [*freeze, sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert json.loads(done.stdout)["kept"] == 1 and done.stderr == "1\n"
