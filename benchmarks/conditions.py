@@ -13,7 +13,7 @@ import registry_manifests
 import registry_numpy
 import registry_webgpu
 from registry import Registry
-from registry.measuring import timing
+from registry.measuring import conditions as measured
 
 LIBRARIES = (
     "cupy-cuda12x",
@@ -37,7 +37,7 @@ def open_registry() -> Registry:
 
 def conditions(reg: Registry) -> dict[str, Any]:
     """What the results hold for: devices, drivers, versions, those of libraries too, and the date."""
-    found = timing.conditions(reg)
+    found = measured.conditions(reg)
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
             found["versions"][name] = metadata.version(name)

@@ -31,6 +31,7 @@ from timing import Times, cuda_times, hold_clocks, torch_times, webgpu_times
 
 import registry
 from registry import Registry
+from registry.errors import first_line
 
 Call = Callable[[], Any]
 TORCH_PEERS = ("torch eager", "torch.compile", "liger")
@@ -139,7 +140,7 @@ class Measurements:
             plan(inputs=sets[0], out=outs[0])
             reason = self._check(case, plan.variant, outs[0])
         except registry.RegistryError as error:
-            yield self._row(case, self._awake(), "registry", reason=str(error).splitlines()[0])
+            yield self._row(case, self._awake(), "registry", reason=first_line(error))
             return
         calls = [partial(plan, inputs=s, out=o) for s, o in zip(sets, outs, strict=True)]
         times, bandwidth, unsteady = self._steadily(calls)

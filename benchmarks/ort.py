@@ -11,6 +11,8 @@ import numpy as np
 from cases import Case
 from timing import RUNS, Times
 
+from registry.errors import typed_line
+
 HIDDEN = (768, 1024, 4096)
 DTYPES = ("float32", "float16")
 CHAINS = (20, 220)
@@ -39,7 +41,7 @@ def ort_times(case: Case) -> Times | str | None:
             (_clock(long, feeds) - _clock(short, feeds)) / (CHAINS[1] - CHAINS[0]) for _ in range(RUNS)
         ]
     except Exception as error:  # whatever another library raises is its result here
-        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        return typed_line(error)
     if statistics.median(seconds) <= 0:
         return "lost in the noise"
     return Times(tuple(seconds), f"chains of {CHAINS[0]} and {CHAINS[1]} nodes")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from cases import Case
 
+from registry.errors import typed_line
 from registry.opinfo import Op, TensorSpec
 
 Array = np.ndarray[Any, Any]
@@ -43,7 +44,7 @@ def ort_calls(
         fresh[0]()
         placed[0]()
     except Exception as error:  # whatever another library raises is its result here
-        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        return typed_line(error)
     return fresh, placed
 
 

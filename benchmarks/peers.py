@@ -8,6 +8,8 @@ from typing import Any
 
 from cases import Case
 
+from registry.errors import typed_line
+
 Call = Callable[[], Any]
 
 
@@ -91,7 +93,7 @@ def peers(
                 function(sets[0])
             found[name] = [partial(function, tensors) for tensors in sets]
         except Exception as error:  # whatever another library raises is its result here
-            found[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            found[name] = typed_line(error)
 
     offer("torch eager", lambda: torch_call(case))
     offer("torch.compile", lambda: torch.compile(torch_call(case)))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from registry import Registry
+from registry.errors import first_line
 from registry.measuring.timing import Times
 
 Call = Callable[[], Any]
@@ -57,7 +58,7 @@ def cuda_times(calls: Sequence[Call]) -> Times:
         except Exception as error:  # whatever a call does that no graph can hold
             if stream.is_capturing():
                 stream.end_capture()
-            method, replay = f"events, host included ({_first_line(error)})", partial(many)
+            method, replay = f"events, host included ({first_line(error)})", partial(many)
         replay()
         return Times(tuple(clock(replay) / many.count for _ in range(RUNS)), method)
 
@@ -87,7 +88,7 @@ def torch_times(calls: Sequence[Call]) -> Times:
             replay = graph.replay
         except RuntimeError as error:
             torch.cuda.synchronize()
-            method, replay = f"events, host included ({_first_line(error)})", many
+            method, replay = f"events, host included ({first_line(error)})", many
         replay()
         return Times(tuple(clock(replay) / many.count for _ in range(RUNS)), method)
 
@@ -158,7 +159,3 @@ class _Rounds:
     def __call__(self) -> None:
         for turn in range(self.count):
             self._calls[turn % len(self._calls)]()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -23,6 +23,7 @@ from device import Tensors, copy_call
 from timing import cuda_times
 
 from registry import BackendError
+from registry.errors import first_line
 from registry_cuda import kernels, variants
 from registry_cuda.compiler import compile_source
 from registry_cuda.devices import open_profile
@@ -102,7 +103,7 @@ def _measure(case: Case, problem: Problem, layout: Layout, sets: Any, outs: Any)
         kernel = Kernel(problem, variants.rows_registers(lambda problem: layout), open_profile(None))
         times = cuda_times([partial(kernel, *pair) for pair in zip(sets, outs, strict=True)])
     except (BackendError, RuntimeError) as error:  # too many registers or too much shared memory
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
     return {
         **{"call": case.name, "dtype": case.dtype, "rows": case.rows, "hidden": case.hidden},
         "layout": asdict(layout),

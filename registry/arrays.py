@@ -7,7 +7,7 @@ that made an array is loaded already, and none is ever imported to find out.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -96,7 +96,7 @@ def _type_name(value: object) -> str:
     return f"{module}{type(value).__qualname__}"
 
 
-def to_host(value: object, name: str) -> NumpyArray:
+def to_host(value: object) -> NumpyArray:
     """A NumPy view (or, for a foreign byte order, a copy) of a host array in native byte order."""
     if isinstance(value, np.ndarray):
         array = value if type(value) is np.ndarray else np.asarray(value)
@@ -141,7 +141,7 @@ def check_out(name: str, value: object, inputs: Mapping[str, NumpyArray]) -> Num
         raise _no(f"out {name}", f"byte order of {array.dtype.str}", "use the native byte order")
     if not array.flags.writeable:
         raise _no(f"out {name}", "a read-only array", "pass a writable one")
-    if not array.flags.c_contiguous and _overlaps_itself(array):
+    if _overlaps_itself(array):
         raise _no(
             f"out {name}", f"an array that overlaps itself (strides {array.strides})", "pass a plain array"
         )
@@ -259,8 +259,3 @@ def _elsewhere(name: str, value: object) -> ContractError:
 
 def _no(name: str, found: str, needed: str) -> ContractError:
     return ContractError(f"{name} is {found}; {needed}", argument=name)
-
-
-def shapes_text(shape: Sequence[int]) -> str:
-    """``[2, 3, 8]``."""
-    return "[" + ", ".join(str(dim) for dim in shape) + "]"

@@ -86,10 +86,11 @@ def _umask() -> int:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Within it, no other process is in one for the same folder: what was read there may be written back.
+    """Keeps other processes that ask for the same folder waiting, so that a file there can be read, changed
+    and written back.
 
-    By the folder's own lock, which ends with the process, too. Systems that have none (Windows) go on
-    without: there the last one that writes wins.
+    The lock is the folder's own and ends with the process at the latest. Where folders cannot be locked
+    (Windows) there is none, and the last process to write wins.
 
     Raises:
         OSError: the folder cannot be opened.

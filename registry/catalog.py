@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import BackendError, ContractError, ManifestError, RegistryError, suggestion
-from .loaded import Loaded
+from .hookspecs import Availability, Backend
+from .packaging.loaded import Loaded
 from .switches import switched
 
 if TYPE_CHECKING:
-    from .hookspecs import Availability, Backend
     from .measuring.tuned import Store
     from .opinfo import Op
     from .plugins import Plugins
@@ -196,14 +196,14 @@ class Catalog:
         if name not in known:
             failed = [f"{f.plugin} ({f.cause})" for f in self.plugins.failures]
             broken = f"; plugins that did not load: {', '.join(failed)}" if failed else ""
-            hint = suggestion(str(name), list(known))
-            if isinstance(name, str) and name.partition(":")[0] in known:
+            hint = suggestion(name, list(known))
+            if name.partition(":")[0] in known:
                 hint = f" (a device goes by device={name!r})"
-            elif isinstance(name, str) and "," in name:
+            elif "," in name:
                 hint = " (several names go as a list)"
             raise ContractError(
                 f"no backend {name!r}{hint}; backends: {', '.join(known) or 'none'}{broken}",
-                argument=str(name),
+                argument=name,
             )
         return name
 
@@ -224,6 +224,11 @@ class Catalog:
         """The backends of an automatic choice, in order."""
         found = self.plugins.backends
         return self.listed() or tuple(sorted(found, key=lambda name: -found[name].priority))
+
+    def ranked(self) -> tuple[str, ...]:
+        """Every backend: those of an automatic choice in order, then the others."""
+        order = self.order()
+        return (*order, *(name for name in self.plugins.backends if name not in order))
 
     def options(self, name: str, device: str | None = None) -> dict[str, Any]:
         """What a backend is called with: its configured options and the device asked for."""
@@ -316,8 +321,6 @@ class Catalog:
 
 
 def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
-    from .hookspecs import Availability, Backend
-
     try:
         backend.check_options(options)
         part = options.get("device")

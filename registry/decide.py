@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Offer:
     """What one backend brings to a decision: where it stands and what it claims.
 
-    ``obstacle`` is a reason against the whole backend that the dispatcher found: a tensor on another device.
+    ``obstacle`` is a reason against the whole backend beside those: a tensor on another device.
     ``measured`` is the choice among its claims that a measurement has made; it comes first if it accepts.
     """
 

@@ -109,7 +109,7 @@ class Dispatcher(Inspection):
             owner = self.catalog.at(kind.device)
             with blaming(owner.name, "a copy to the host"):
                 return owner.host(array)
-        return arrays.to_host(array, "array")
+        return arrays.to_host(array)
 
     def empty(self, shape: Sequence[int], dtype: Any, device: str) -> Any:
         """A tensor of undefined contents on a backend's device. Raises as ``to_device``."""

@@ -48,7 +48,8 @@ class ManifestError(RegistryError):
 
 
 class PackageError(RegistryError):
-    """A package folder is incomplete, reaches outside itself or does not match its digests."""
+    """A package or a bundle is incomplete, reaches outside itself or does not match its digests; or a package
+    cannot be fetched, is not trusted, or not what the lock says."""
 
 
 class PluginError(RegistryError):
@@ -136,6 +137,12 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 def first_line(error: BaseException) -> str:
     """What an exception says, in a line; its type where it says nothing."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def typed_line(error: BaseException) -> str:
+    """``ValueError: what it says``, in a line; its type alone where it says nothing."""
+    said = str(error).splitlines()
+    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
 
 
 def shorten(text: str, width: int) -> str:

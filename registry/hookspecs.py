@@ -30,7 +30,10 @@ ENTRY_POINT_GROUP = "registry.backends"
 hookspec = pluggy.HookspecMarker("registry")
 hookimpl = pluggy.HookimplMarker("registry")
 
-Reference = Callable[["Mapping[str, np.ndarray[Any, Any]]", Mapping[str, Any]], "Mapping[str, Expected]"]
+Reference = Callable[
+    ["Mapping[str, np.ndarray[Any, Any]]", Mapping[str, Any]],
+    "Mapping[str, Expected] | Mapping[str, np.ndarray[Any, Any]]",
+]
 """``reference(tensors by role, attributes) -> every output by role``, in float64.
 
 An output is an `Expected`, which brings its own tolerance, or a plain array, held to the default one.

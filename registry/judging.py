@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,13 +28,23 @@ NOT_JUDGED = "elements without a finite right answer were not judged"
 NOT_PROMISED = "elements that NaN, infinity or subnormal numbers reach came out wrong, which nobody promised"
 NO_ANSWER = "the reference does not give this output: held against the first result"
 
-Skip = tuple[str, str, str]
-"""A candidate that does not accept the call: backend, variant, reason."""
+
+class Skip(NamedTuple):
+    """A candidate that does not accept the call, and why."""
+
+    backend: str
+    variant: str
+    reason: str
+
+    @property
+    def candidate(self) -> tuple[str, str]:
+        """Backend and variant."""
+        return self.backend, self.variant
 
 
 def skipped(decision: Decision) -> tuple[Skip, ...]:
     """The candidates of a decision that do not accept the call."""
-    return tuple((row.backend, row.variant, f"{row.because}: {row.found}") for row in decision.rejected)
+    return tuple(Skip(row.backend, row.variant, f"{row.because}: {row.found}") for row in decision.rejected)
 
 
 def skipped_lines(rows: Sequence[Skip]) -> list[str]:
@@ -48,13 +58,18 @@ def skipped_lines(rows: Sequence[Skip]) -> list[str]:
     ]
 
 
+def available(registry: Registry) -> tuple[str, ...]:
+    """The backends that can run here, software adapters too, in order of preference."""
+    return tuple(status.name for status in registry.backends() if status.available)
+
+
 def backends_of(registry: Registry, call: Call) -> tuple[str, ...]:
     """The backends a call names; all that are available where it names none."""
     if call.backend is not None:
         return (call.backend,) if isinstance(call.backend, str) else call.backend
     if call.device is not None:
         return (registry.catalog.split_device(call.device)[0],)
-    return tuple(status.name for status in registry.backends() if status.available)
+    return available(registry)
 
 
 def decide_each(

@@ -52,7 +52,7 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class PreparedPass:
+class EvaluatedPass:
     """One pass, evaluated. ``scope`` is what its template sees, without the declarations."""
 
     id: str
@@ -77,14 +77,14 @@ class PreparedPass:
 
 
 @dataclass(frozen=True)
-class PreparedVariant:
+class EvaluatedVariant:
     """All passes of a variant in order, and the scratch buffers between them by id."""
 
-    passes: tuple[PreparedPass, ...]
+    passes: tuple[EvaluatedPass, ...]
     scratch: Mapping[str, TensorType]
 
 
-def evaluate_variant(request: Request, variant: Variant, device: Mapping[str, Any]) -> PreparedVariant:
+def evaluate_variant(request: Request, variant: Variant, device: Mapping[str, Any]) -> EvaluatedVariant:
     """Evaluates a variant's passes for a request on a device.
 
     Raises:
@@ -95,14 +95,14 @@ def evaluate_variant(request: Request, variant: Variant, device: Mapping[str, An
     scope["tunables"] = {**manifest.tunables, **variant.tunables, **request.tunables}
     scope = derive(variant.derive, scope)
     scratch = {s.id: TensorType(_shape(s.shape, scope), s.dtype) for s in variant.intermediates}
-    passes: list[PreparedPass] = []
+    passes: list[EvaluatedPass] = []
     for item, identity, inner in _unrolled(variant.passes, scope):
         if len(passes) == MAX_PASSES:
             raise EvaluationError(f"its loops make more than {MAX_PASSES} passes")
         passes.append(_evaluate_pass(request, variant, item, identity, inner, scratch))
     if not passes:
         raise EvaluationError("its loops leave no pass; needed: at least one")
-    return PreparedVariant(tuple(passes), scratch)
+    return EvaluatedVariant(tuple(passes), scratch)
 
 
 def storage_buffers(manifest: Manifest, variant: Variant) -> int:
@@ -139,7 +139,7 @@ def _evaluate_pass(
     identity: str,
     scope: Mapping[str, Any],
     scratch: Mapping[str, TensorType],
-) -> PreparedPass:
+) -> EvaluatedPass:
     manifest = request.op.manifest
     bindings = _bindings(manifest, item)
     fields = sum(len(binding.struct.fields) for binding in bindings if binding.struct is not None)
@@ -152,7 +152,7 @@ def _evaluate_pass(
     full = derive(item.derive, {**scope, **constants, "constants": constants})
     inputs = {name: evaluate(value, full) for name, value in item.source.inputs.items()}
     full["source"] = inputs
-    return PreparedPass(
+    return EvaluatedPass(
         identity,
         item.name or f"{request.op.id}.{variant.id}.{identity}",
         item.template,

@@ -6,7 +6,7 @@ import keyword
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +181,7 @@ class Plan:
         def converter(role: str) -> Callable[[Any], Any]:
             device = self.types[role].device
             if device is None:
-                return partial(arrays.to_host, name=role)
+                return arrays.to_host
             return _as_it_is if self._at_home(device) else self.catalog.at(device).host
 
         return tuple(map(converter, self.roles))
@@ -215,7 +215,7 @@ class Plan:
             try:
                 return np.empty(shape, stored)
             except (MemoryError, ValueError) as error:
-                message = f"output {role} of shape {arrays.shapes_text(shape)} does not fit memory"
+                message = f"output {role} of shape {list(shape)} does not fit memory"
                 raise BackendError(
                     message, op=self.request.op.id, backend=self.backend, variant=self.variant
                 ) from error
@@ -243,7 +243,7 @@ class Plan:
         if (kind.shape, kind.dtype) != (tensor.shape, tensor.dtype):
             raise ContractError(
                 f"{self.request.op.id}: out {role} is {_text(kind)}; needed: {tensor.dtype} "
-                f"{arrays.shapes_text(tensor.shape)}",
+                f"{list(tensor.shape)}",
                 op=self.request.op.id,
                 argument=role,
             )
@@ -285,7 +285,7 @@ class Plan:
 
 def _text(kind: ArrayType) -> str:
     where = f" on {kind.device}" if kind.device else ""
-    return f"{kind.kind} {kind.dtype} {arrays.shapes_text(kind.shape)}{where}"
+    return f"{kind.kind} {kind.dtype} {list(kind.shape)}{where}"
 
 
 def _as_it_is(value: Any) -> Any:

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .arrays import ArrayType, Owner, describe, no_owner, shapes_text
+from .arrays import ArrayType, Owner, describe, no_owner
 from .call import Call, parse_call, wrong
 from .dtypes import SCALAR_RANGES, SHORT_NAMES, STORAGE
 from .errors import suggestion
+from .language.expressions import evaluate
 from .scope import contract_scope, infer_shape
 
 if TYPE_CHECKING:
+    from .manifest import Rule
     from .opinfo import Op, TensorSpec
 
 
@@ -63,8 +65,7 @@ class Request:
 
     def __str__(self) -> str:
         parts = [
-            f"{role} {SHORT_NAMES.get(t.dtype, t.dtype)}{list(t.shape)}".replace(" [", "[")
-            for role, t in self.inputs.items()
+            f"{role} {SHORT_NAMES.get(t.dtype, t.dtype)}{list(t.shape)}" for role, t in self.inputs.items()
         ]
         changed = [
             f"{name}={value!r}" for name, value in self.attrs.items() if value != self.op.attributes.get(name)
@@ -99,7 +100,7 @@ def bind(call: Call, owner: Owner = no_owner, fallback: Op | None = None) -> Req
     devices = {role: t.device for role, t in types.items() if t.device is not None}
     scope = contract_scope(op, inputs, dtypes, attrs, args)
     for rule in op.manifest.registry.contract:
-        _check_rule(op, rule.rule, rule.argument, rule.needed, scope, inputs, attrs)
+        _check_rule(op, rule, scope, inputs, attrs)
     outputs = {}
     for spec in op.outputs:
         if spec.required or spec.role in call.asked:
@@ -209,25 +210,22 @@ def _check_tunable(op: Op, name: str, value: Any) -> Any:
 
 def _check_rule(
     op: Op,
-    rule: str,
-    argument: str,
-    needed: str,
+    rule: Rule,
     scope: Mapping[str, Any],
     inputs: Mapping[str, TensorType],
     attrs: Mapping[str, Any],
 ) -> None:
-    from .language.expressions import evaluate
-
-    if evaluate(rule, scope) is True:
+    argument = rule.argument
+    if evaluate(rule.rule, scope) is True:
         return
     if argument in inputs:
         primary = op.inputs[0].role
-        found = f"{argument} has shape {shapes_text(inputs[argument].shape)}"
+        found = f"{argument} has shape {list(inputs[argument].shape)}"
         if argument != primary and primary in inputs:
-            found += f" ({primary} has {shapes_text(inputs[primary].shape)})"
+            found += f" ({primary} has {list(inputs[primary].shape)})"
     else:
         found = f"{argument} is {attrs.get(argument, 'absent')!r}"
-    raise wrong(op, f"{found}; needed: {needed}", argument)
+    raise wrong(op, f"{found}; needed: {rule.needed}", argument)
 
 
 def _output(
@@ -247,7 +245,7 @@ def _output(
         if actual is not None and actual.shape != shape:
             raise wrong(
                 op,
-                f"out {spec.role} has shape {shapes_text(actual.shape)}; needed: {shapes_text(shape)}",
+                f"out {spec.role} has shape {list(actual.shape)}; needed: {list(shape)}",
                 spec.role,
             )
     elif actual is not None:

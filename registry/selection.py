@@ -165,7 +165,7 @@ def _offer(catalog: Catalog, name: str, call: Call, request: Request, moves: boo
 def claims_of(catalog: Catalog, name: str, op: Op) -> tuple[Claim | Refusal, ...]:
     """What a backend offers for an op, of a package its own variants only; where that is nothing, why."""
     try:
-        claims = tuple(_well_formed(claim) for claim in catalog.backend(name).claims(op))
+        claims = _listed(catalog, name, op)
     except (Exception, SystemExit) as error:  # a stranger's plugin must not stop the others
         from .plugins import one_line
 
@@ -184,14 +184,18 @@ def claims_fault(catalog: Catalog, name: str, op: Op) -> str | None:
     from .plugins import one_line
 
     try:
-        claims = [_well_formed(claim) for claim in catalog.backend(name).claims(op)]
-        for claim in claims:
+        for claim in _listed(catalog, name, op):
             for condition in (*claim.when, *claim.demote_when) if isinstance(claim, Claim) else ():
                 if isinstance(condition, str):
                     parse(condition)
     except (Exception, SystemExit) as error:
         return one_line(error)
     return None
+
+
+def _listed(catalog: Catalog, name: str, op: Op) -> tuple[Claim | Refusal, ...]:
+    """The claims as the backend gives them; raises what it raises, and for what is none."""
+    return tuple(_well_formed(claim) for claim in catalog.backend(name).claims(op))
 
 
 def _claims(catalog: Catalog, name: str, call: Call) -> tuple[Claim | Refusal, ...]:

@@ -40,7 +40,7 @@ def statuses(catalog: Catalog) -> tuple[Status, ...]:
     found = catalog.plugins
     order = catalog.order()
     rows = []
-    for name in [*order, *(name for name in found.backends if name not in order)]:
+    for name in catalog.ranked():
         here = catalog.availability(name)
         automatic = (
             here.available

@@ -77,11 +77,7 @@ def decision_table(decision: Decision) -> Group:
 
 def comparison_table(report: Report) -> Table:
     """Every output of every backend and variant against the reference, over all cases."""
-    rows: list[Sequence[str | Text]] = [
-        (*row[:3], Text(row[3], style="green" if row[3] == "ok" else "bold red"), *row[4:])
-        for row in report.table()
-    ]
-    return table(f"against {report.against}", comparing_text.HEADER, rows)
+    return table(f"against {report.against}", comparing_text.HEADER, _coloured(report.table()))
 
 
 def histogram_table(report: Report) -> Table:
@@ -91,9 +87,12 @@ def histogram_table(report: Report) -> Table:
 
 def replay_tables(replay: Replay) -> list[Table]:
     """A bundle's outputs here and there, and what else differs."""
-    rows: list[Sequence[str | Text]] = [
-        (*row[:3], Text(row[3], style="green" if row[3] == "ok" else "bold red"), *row[4:])
-        for row in replay.table()
-    ]
-    made = [table(None, REPLAY_HEADER, rows)]
+    made = [table(None, REPLAY_HEADER, _coloured(replay.table()))]
     return made + ([table(None, DIFFERENCES, replay.differences)] if replay.differences else [])
+
+
+def _coloured(rows: Iterable[Sequence[str]]) -> list[Sequence[str | Text]]:
+    """Rows of a comparison, whose fourth cell is the verdict."""
+    return [
+        (*row[:3], Text(row[3], style="green" if row[3] == "ok" else "bold red"), *row[4:]) for row in rows
+    ]

@@ -1,4 +1,4 @@
-"""Tables as plain text, and what no text from strange hands may hold."""
+"""Tables and counts as plain text, and what no text from strange hands may hold."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def odd_character(text: str) -> str | None:
     where there is none."""
     match = None if text.isascii() and text.isprintable() else _CONTROL.search(text)
     return None if match is None else f"U+{ord(match[0]):04X}"
+
+
+def counted(number: int, what: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def lay_out(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -20,6 +20,7 @@ import registry_numpy
 import registry_webgpu
 from registry import Registry
 from registry.package import Handle
+from registry.packaging.loaded import Loaded
 
 ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "plugins/webgpu/registry_webgpu/templates"
@@ -46,10 +47,11 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's own settings must not change results."""
+    """The user's own settings, and packages that another test has loaded, must not change results."""
     for name in list(os.environ):
         if name.startswith("REGISTRY_") and name not in ("REGISTRY_SEEDS", "REGISTRY_TUNED"):
             monkeypatch.delenv(name)
+    monkeypatch.setattr(registry._shared.catalog, "loaded", Loaded())
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from fakes import Clock, Fake, registry_of
 
 from registry import ContractError, Registry
 from registry.measuring.benchmark import Row
+from registry.measuring.conditions import conditions
 from registry.measuring.plotting import draw
-from registry.measuring.timing import conditions
 
 BYTES = 4 * (3 * 48 + 8)
 

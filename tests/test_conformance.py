@@ -146,7 +146,7 @@ def test_a_wrong_backend_is_caught_and_its_line_shows_it_again(
 ) -> None:
     fault, reason = FAULTS[name]
     faulty = registry_with(plugin(fault))
-    monkeypatch.setattr("registry.commands.conformance.Registry", lambda: faulty)
+    monkeypatch.setattr("registry.commands.conformance.shared", lambda: faulty)
     found = invoke("test", "BiasAdd", "--backend", "wrong", "--cases", "15", code=1).stdout
     (line,) = [text.strip() for text in found.splitlines() if text.strip().startswith("registry test")]
     words = shlex.split(line)

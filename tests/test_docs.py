@@ -19,7 +19,6 @@ from conftest import ROOT, load_script
 import registry
 from registry import conformance, errors, hookspecs
 from registry.cli import main
-from registry.loaded import Loaded
 
 pages = load_script("pages")
 BLOCKS = {page: pages.read_blocks(page) for page in pages.PAGES}
@@ -36,7 +35,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default: None) -> It
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("REGISTRY_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(registry._shared.catalog, "loaded", Loaded())
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping
-from types import ModuleType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from kernels import DTYPES, Array, call, check, meets
 from vectors import Vector, load_vectors
 
-from registry.accuracy import Verdict, judge
 from registry.dtypes import numpy_dtype
 from registry_numpy import (
     blocks,
@@ -23,53 +19,12 @@ from registry_numpy import (
 )
 from registry_numpy.backend import KERNELS
 
-Array = npt.NDArray[Any]
-
 RMS, SIMPLE, SKIP = (
     rms_normalization,
     simplified_layer_normalization,
     skip_simplified_layer_normalization,
 )
-STATISTICS = ("mean", "inv_std_var")
-DTYPES = ("float32", "float16", "bfloat16", "float64")
 R4 = [0.365148251, 0.730296503, 1.095444754, 1.460593005]  # 1, 2, 3, 4 with epsilon 1e-5
-
-
-@pytest.fixture(autouse=True)
-def no_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
-def call(
-    op: ModuleType, tensors: Mapping[str, Array], asked: tuple[str, ...] = (), **attrs: Any
-) -> dict[str, Array]:
-    """Run the fast form into poisoned outputs; all outputs unless told."""
-    full = tensors["input" if op is SKIP else "X"]
-    axis = attrs.get("axis", -1) % full.ndim
-    kept = full.shape[:axis] + (1,) * (full.ndim - axis)
-    outputs = {"output": full.shape, "mean": kept, "inv_std_var": kept, "input_skip_bias_sum": full.shape}
-    if op is not SKIP:
-        outputs = {"Y": full.shape} | ({"inv_std_var": kept} if op is SIMPLE else {})
-    out = {
-        name: np.full(shape, np.nan, np.float32 if name in STATISTICS else full.dtype)
-        for name, shape in outputs.items()
-        if not asked or name in asked
-    }
-    op.blocked(tensors, attrs, out)
-    return out
-
-
-def check(op: ModuleType, tensors: Mapping[str, Array], **attrs: Any) -> dict[str, Verdict]:
-    """Run the fast form and judge every output by the reference."""
-    out = call(op, tensors, **attrs)
-    expected = op.reference(tensors, attrs)
-    assert set(out) == set(expected)
-    verdicts = {name: judge(out[name], expected[name], out[name].dtype.name) for name in out}
-    for name, verdict in verdicts.items():
-        assert verdict.ok, f"{op.OP} {name}: {verdict.reason}"
-    return verdicts
 
 
 def normalized(x: Any, dtype: str = "float32", scale: Any = None, **attrs: Any) -> Array:
@@ -109,20 +64,7 @@ def test_the_backend_knows_the_ops() -> None:
     ],
 )
 def test_vector(vector: Vector) -> None:
-    before = {name: array.tobytes() for name, array in vector.inputs.items()}
-    fast = call(SKIP, vector.inputs, **vector.attrs)
-    assert before == {name: array.tobytes() for name, array in vector.inputs.items()}
-    reference = SKIP.reference(vector.inputs, vector.attrs)
-    for name, stored in vector.outputs.items():
-        atol, rtol = vector.tolerance[name]
-        right = stored.astype(np.float64)
-        for answer in (fast[name], reference[name].value):
-            assert answer.shape == stored.shape
-            rounded = answer.astype(stored.dtype).astype(np.float64)
-            # Equal infinities have no difference.
-            near = np.abs(np.subtract(rounded, right, where=rounded != right, out=np.zeros_like(right)))
-            assert (near <= atol + rtol * np.abs(right)).all()
-        assert judge(fast[name], reference[name], stored.dtype.name).ok
+    assert meets(SKIP, vector)
 
 
 # Numbers that went wrong elsewhere

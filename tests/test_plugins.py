@@ -315,7 +315,7 @@ def test_broken_claims_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["misspelt"].startswith("its claims for ai.onnx::LayerNormalization are broken: ")
     monkeypatch.setattr(registry, "_shared", reg)
     monkeypatch.setattr(registry, "backends", reg.backends)
-    monkeypatch.setattr("registry.cli.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("registry.commands.inventory.SLOW_SECONDS", 0.0)
     shown = CliRunner().invoke(main, ["backends"]).output
     assert "broken of given directly: its claims for ai.onnx::RMSNormalization are broken: " in shown
     assert "negative of given directly took 0.0 s to load" in shown

@@ -286,8 +286,7 @@ def test_a_row_does_not_know_its_batch(shared: Registry, dtype: str) -> None:
         assert whole[:-1].tobytes() == part.tobytes() and whole[5:6].tobytes() == one.tobytes()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("hidden", [8, 100, 771])
+@pytest.mark.parametrize(("dtype", "hidden"), [("float32", 8), ("float16", 100), ("float32", 771)])
 def test_a_row_of_the_sum_does_not_know_its_batch(shared: Registry, dtype: str, hidden: int) -> None:
     draw = np.random.default_rng(1)
     rows = {name: draw.normal(size=(24, hidden)).astype(dtype) for name in ("input", "skip")}
@@ -330,7 +329,7 @@ def test_every_choice_of_inputs_and_outputs(
     vectors = {"beta": [0.5, 0.5, -0.5, -0.5], "bias": [0, 1, 0, 1]}
     tensors = skip_layer_norm(x, x, gamma=[1, 2, 1, 2], **{name: vectors[name] for name in given})
     right: dict[str, Any] = dict(zip(FOUR_OUTPUTS, GIVEN[given], strict=True))
-    for names in SUBSETS:
+    for names in SUBSETS if len(shape) == 2 else SUBSETS[-1:]:
         for asked in {names, names[::-1]}:
             check_each(shared, SLN, tensors, {name: right[name] for name in asked}, outputs=asked)
     positional = [
@@ -493,8 +492,7 @@ SCALES = [
 
 
 @pytest.mark.parametrize("shape", SCALES, ids=str)
-@pytest.mark.parametrize("axis", [-1, 1, 0])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("axis", "dtype"), [(-1, "float32"), (1, "float32"), (0, "float32"), (1, "float16")])
 def test_scale_and_shift_broadcast(shared: Registry, shape: tuple[int, ...], axis: int, dtype: str) -> None:
     draw = np.random.default_rng(7)
     x = draw.normal(size=(2, 3, 4)).astype(dtype)
@@ -682,13 +680,10 @@ def test_integers_are_not_normalized(shared: Registry, dtype: str) -> None:
 # Choosing
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 @pytest.mark.parametrize("op", [LN, SLN, BIAS_ADD])
-def test_a_backend_that_lacks_a_dtype_says_so(webgpu: Registry, op: str, dtype: str) -> None:
-    x = array(np.arange(8), dtype).reshape(1, 2, 4)
+def test_a_backend_that_lacks_a_dtype_says_so(webgpu: Registry, op: str) -> None:
+    x = array(np.arange(8), "float64").reshape(1, 2, 4)
     tensors = {LN: layer_norm(x), SLN: skip_layer_norm(x), BIAS_ADD: {"X": x, "bias": x[0, 0], "skip": x}}[op]
-    if webgpu.explain(op, inputs=tensors, backend="webgpu").chosen is not None:
-        return
     with pytest.raises(NoPlanError, match="webgpu") as caught:
         webgpu.run(op, inputs=tensors, backend="webgpu")
     assert caught.value.decision is not None and caught.value.decision.rows

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from test_conformance import BIAS_ADD, Wrong, adds, overwrites_an_input, plugin,
 from test_plugins import GOOD, distribution
 
 from registry import ContractError, conformance
+from registry_pytest.checks import collect
 
 EMPTY_TEST = "def test_nothing(): pass\n"
 
@@ -72,12 +74,11 @@ def test_a_failure_is_a_report_with_a_line_to_repeat_it(tmp_path: Path) -> None:
     assert "2 failed, 3 passed" in out or "1 failed, 4 passed" in out
 
 
-BAD: dict[str, tuple[tuple[str, ...], str]] = {
-    "an unknown backend": (("numpi",), "did you mean"),
-    "an unknown op": (("numpy", "--registry-op", "BiasAd"), "BiasAd"),
-    "no case": (("numpy", "--registry-cases", "0"), "at least 1"),
-    "one that cannot run": (("absent",), "cannot run: a device: none; needed: a card"),
-    "one that claims nothing": (("useless",), "claims none of"),
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown op": ({"registry_backend": "numpy", "registry_op": ["BiasAd"]}, "BiasAd"),
+    "no case": ({"registry_backend": "numpy", "registry_cases": 0}, "at least 1"),
+    "one that cannot run": ({"registry_backend": "absent"}, "cannot run: a device: none; needed: a card"),
+    "one that claims nothing": ({"registry_backend": "useless"}, "claims none of"),
 }
 
 ODD = """
@@ -94,12 +95,20 @@ def registry_backends(): return [Absent(), Useless()]
 """
 
 
+def test_an_unknown_backend_is_an_error_of_usage(tmp_path: Path) -> None:
+    out = run_pytest(tmp_path, "--registry-backend", "numpi", code=4)
+    assert "did you mean" in out and "Traceback" not in out
+
+
 @pytest.mark.parametrize("name", BAD)
-def test_options_that_cannot_be_met(tmp_path: Path, name: str) -> None:
-    arguments, said = BAD[name]
+def test_options_that_cannot_be_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    given, said = BAD[name]
     site = distribution(tmp_path, "plug-odd", {"odd": "plug_odd"}, {"plug_odd": ODD})
-    out = run_pytest(tmp_path, "--registry-backend", *arguments, path=[site], code=4)
-    assert said in out and "Traceback" not in out
+    monkeypatch.syspath_prepend(str(site))
+    options = {"registry_op": [], "registry_cases": 20, "registry_seed": 0, **given}
+    session: Any = SimpleNamespace(config=SimpleNamespace(getoption=options.get))
+    with pytest.raises(pytest.UsageError, match=said):
+        collect(session)
 
 
 # Each check finds its own fault, and no other's.

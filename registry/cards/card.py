@@ -13,6 +13,7 @@ from ..hookspecs import Claim, Predicate, Refusal
 from ..language.expressions import EvaluationError, evaluate, parse
 from ..opinfo import Op, TensorSpec
 from ..packaging.files import digest
+from ..selection import claims_of
 from .phrases import Names, names_of
 from .results import NOTHING, Accuracy, Results, Speed, read_results
 from .words import in_words, value_in_words
@@ -148,8 +149,6 @@ def make_card(catalog: Catalog, op: Op, results: str | Path | None = None) -> Ca
     Raises:
         ContractError: there are no results in that folder, or they cannot be read.
     """
-    from ..selection import claims_of
-
     supports = tuple(
         _support(name, catalog.backend(name).priority, op, claims_of(catalog, name, op))
         for name in sorted(catalog.plugins.backends, key=lambda name: -catalog.backend(name).priority)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import ContractError
+from ..text import counted
 
 Rows = list[dict[str, Any]]
 Row = TypeVar("Row")
@@ -102,7 +103,7 @@ def _of_a_copy(text: str, op: str, machine: str) -> Iterator[Speed]:
 def _of_a_peer(text: str, op: str, machine: str) -> Iterator[Speed]:
     rows = [row for row in _ours(text, op) if "ratio" in row and not row["wrong"]]
     for (threads, way, call, dtype), found in _groups(rows, "threads", "way", "call", "dtype"):
-        of = f"ONNX Runtime, {threads} thread{'s' * (threads > 1)}, {way}"
+        of = f"ONNX Runtime, {counted(threads, 'thread')}, {way}"
         yield _speed(machine, "numpy", call, dtype, of, [row["ratio"] for row in found])
 
 

@@ -8,16 +8,12 @@ from jinja2 import nodes
 
 from ..dtypes import STORAGE
 from ..language.expressions import parse
-from ..language.syntax import COMPARISONS
+from ..language.syntax import COMPARISONS, OPPOSITE, operands
 from .phrases import Names, as_written, listed, owner_of, shape_phrase, value_phrase
 
 _DTYPES: Final = {scalar: name for name, (_, scalar) in STORAGE.items() if scalar[0] in "fb"}
 MAX_TEXT: Final = 400  # characters of a condition that is put into words
 MAX_SAID: Final = 140  # characters that stand in place of a derived value's name
-_OPPOSITE: Final = {
-    "==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
-    "in": "not in", "not in": "in",
-}  # fmt: skip
 _VERBS: Final = {
     "==": "is", "!=": "is not", "<": "is less than", "<=": "is at most", ">": "is more than",
     ">=": "is at least", "in": "is one of", "not in": "is none of",
@@ -83,15 +79,15 @@ def _condition(node: nodes.Node, names: Names, want: bool) -> str | None:
 
 def _chain(node: nodes.And | nodes.Or, names: Names, want: bool) -> str | None:
     """The operands of ``and`` and ``or`` as one phrase; those without words stand as they are written."""
-    operands = _operands(node, type(node))
-    phrases = [_condition(operand, names, want) for operand in operands]
+    chain = operands(node, type(node))
+    phrases = [_condition(operand, names, want) for operand in chain]
     if all(phrase is None for phrase in phrases):
         return None
     every = isinstance(node, nodes.And) is want
-    given = [_presence(operand, names, want) for operand in operands]
+    given = [_presence(operand, names, want) for operand in chain]
     if every and None not in given:
         return _with_and_without([pair for pair in given if pair is not None])
-    said = [phrase or as_written(operand, want) for phrase, operand in zip(phrases, operands, strict=True)]
+    said = [phrase or as_written(operand, want) for phrase, operand in zip(phrases, chain, strict=True)]
     said = list(dict.fromkeys(said))
     if every:
         return " and ".join(f"({phrase})" if " or " in phrase else phrase for phrase in said)
@@ -118,12 +114,6 @@ def _with_and_without(given: list[tuple[str, bool]]) -> str:
     return ", ".join(parts)
 
 
-def _operands(node: nodes.Expr, kind: type[nodes.And | nodes.Or]) -> list[nodes.Expr]:
-    if isinstance(node, kind):
-        return [*_operands(node.left, kind), *_operands(node.right, kind)]
-    return [node]
-
-
 def _derived_condition(name: str, names: Names, want: bool) -> str | None:
     if not isinstance(names.derived.get(name), str):
         return None
@@ -139,7 +129,7 @@ def _comparison(node: nodes.Compare, names: Names, want: bool) -> str | None:
     symbol = COMPARISONS[node.ops[0].op]
     if isinstance(right, nodes.Const) and isinstance(right.value, bool) and symbol in ("==", "!="):
         return _condition(left, names, (symbol == "==") is right.value is want)
-    symbol = symbol if want else _OPPOSITE[symbol]
+    symbol = symbol if want else OPPOSITE[symbol]
     match left, right:
         case nodes.Getattr(node=nodes.Name(name="dtypes" | "tensorDtypes")), _:
             return _dtype(left, symbol, right, names)

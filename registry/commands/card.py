@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,8 @@ from rich.text import Text
 import registry
 
 from ..tables import make_console, table
-from .options import find_op, frozen_option, json_option
+from .options import find_op, frozen_option, json_option, shared
+from .printing import print_json
 
 if TYPE_CHECKING:
     from ..cards.sections import Section
@@ -37,9 +37,9 @@ def card_command(op: str, markdown: bool, results: Path | None, frozen: bool, as
     """
     if markdown and as_json:
         raise click.UsageError("--markdown and --json exclude each other.")
-    made = registry.card(find_op(registry._shared, op, frozen), results=results)
+    made = registry.card(find_op(shared(), op, frozen), results=results)
     if as_json:
-        click.echo(json.dumps(made.as_dict(), indent=2, default=str))
+        print_json(made.as_dict())
     elif markdown:
         click.echo(str(made), nl=False)
     else:
@@ -55,11 +55,11 @@ def _show(parts: Iterable[Section]) -> None:
             console.print()
         console.print(Text(part.title, style="bold"))
         for paragraph in part.paragraphs:
-            console.print(Text(_plain(paragraph)), soft_wrap=not part.header)
+            console.print(Text(_unmarked(paragraph)), soft_wrap=not part.header)
         if part.header:
-            rows = [tuple(map(_plain, row)) for row in part.rows]
+            rows = [tuple(map(_unmarked, row)) for row in part.rows]
             console.print(table(None, part.header, rows))
 
 
-def _plain(text: str) -> str:
+def _unmarked(text: str) -> str:
     return text.replace("`", "")

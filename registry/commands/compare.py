@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -18,10 +17,11 @@ from ..comparing.running import compare
 from ..comparing.text import failure_lines, skipped_lines, verdict_lines
 from ..conformance import Case, read_case
 from ..errors import ContractError
-from ..inputs import read_settings, read_tensors
 from ..opinfo import Op
 from ..tables import comparison_table, histogram_table, make_console, progress_bar, replay_tables
-from .options import call_options, find_op, json_option, read_call
+from .inputs import read_settings, read_tensors
+from .options import call_options, find_op, json_option, read_call, shared
+from .printing import print_json, print_text
 
 
 @click.command("compare", short_help="Judge every backend and variant by the reference.")
@@ -52,7 +52,7 @@ def compare_command(
     """Run every eligible backend and variant and judge each against the float64 reference."""
     if save is not None and html is not None and Path(save).resolve() == Path(html).resolve():
         raise click.UsageError(f"--save and --html: two files; both are {save!r}.")
-    registry = Registry()
+    registry = shared()
     target, named = read_call(True, **options)
     cases = _cases(target, named, case_texts, count, options["seed"])
     with progress_bar("cases") as progress:
@@ -65,7 +65,7 @@ def compare_command(
             raise ContractError(f"--html {html}: cannot be written ({error})") from error
         notes.append(f"page: {html}")
     if as_json:
-        click.echo(json.dumps(report.as_dict(), indent=2, default=str))
+        print_json(report.as_dict())
     else:
         _show(report, notes)
     if not report.ok:
@@ -91,12 +91,12 @@ def replay_command(
 
     Results are judged by the bundle's expected values, and held against the bits that were found there.
     """
-    registry = Registry()
+    registry = shared()
     names = None if backend is None else [each.strip() for each in backend.split(",")]
     op = None if name is None else find_op(registry, name, False)
     found = registry.replay(bundle, backend=names, variant=variant, device=device, op=op)
     if as_json:
-        click.echo(json.dumps(found.as_dict(), indent=2, default=str))
+        print_json(found.as_dict())
     else:
         console = make_console()
         console.print(Text(found.report.request, style="bold"), Text(found.judged), sep="\n")
@@ -161,8 +161,7 @@ def _show(report: Report, notes: list[str]) -> None:
 
 
 def _print_lines(lines: list[str]) -> None:
-    console = make_console()
     for line in lines:
         wrong = line.startswith("FAILS") or " fails: " in line
         quiet = line.startswith(("skipped", "not run here", "nothing ran"))
-        console.print(Text(line, style="bold red" if wrong else "dim" if quiet else ""), soft_wrap=True)
+        print_text(line, "bold red" if wrong else "dim" if quiet else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -10,12 +9,12 @@ from dataclasses import asdict
 import click
 from rich.text import Text
 
-from ..api import Registry
 from ..conformance import read_case, replay, run
 from ..conformance.report import HEADER, Report
 from ..packaging.cases import Outcome, run_cases
 from ..tables import make_console, progress_bar, table
-from .options import find_op, frozen_option, json_option
+from .options import find_op, frozen_option, json_option, shared
+from .printing import print_json, print_text
 
 
 @click.command("test")
@@ -51,7 +50,7 @@ def test_command(
     reference; illegal ones must be refused. What fails is shrunk and printed with a command to repeat it.
     A package's own tests (test.json) run too, if their form is known.
     """
-    registry = Registry()
+    registry = shared()
     target = find_op(registry, op, frozen)
     if case is not None:
         report = replay(registry, target, read_case(case), backend, variant)
@@ -71,7 +70,7 @@ def test_command(
         brought = run_cases(registry, target, backend)
     if as_json:
         told = brought if isinstance(brought, str) else [asdict(outcome) for outcome in brought]
-        click.echo(json.dumps({**report.as_dict(), **({"test.json": told} if told else {})}, indent=2))
+        print_json({**report.as_dict(), **({"test.json": told} if told else {})})
     else:
         _show(report)
         _show_brought(brought)
@@ -87,20 +86,18 @@ def _show(report: Report) -> None:
     for line in report.lines():
         console.print(Text(line, style="dim"))
     for failure in report.failures:
-        console.print(Text(f"FAILS {failure}", style="bold red"), soft_wrap=True)
+        print_text(f"FAILS {failure}", "bold red")
 
 
 def _show_brought(brought: tuple[Outcome, ...] | str) -> None:
-    console = make_console()
     if isinstance(brought, str):
-        console.print(Text(f"its own tests: {brought}", style="dim"), soft_wrap=True)
+        print_text(f"its own tests: {brought}", "dim")
     elif brought:
         counts = Counter(outcome.state for outcome in brought)
         states = ", ".join(f"{count} {state}" for state, count in counts.items())
-        console.print(Text(f"its own tests ({len({o.case for o in brought})} cases): {states}"))
+        print_text(f"its own tests ({len({o.case for o in brought})} cases): {states}")
         for outcome in brought:
             if outcome.state != "passed":
                 style = "bold red" if outcome.state == "failed" else "dim"
                 where = " ".join(filter(None, (outcome.backend, outcome.variant)))
-                text = f"{outcome.state} {outcome.case} {where}: {outcome.reason}"
-                console.print(Text(text, style=style), soft_wrap=True)
+                print_text(f"{outcome.state} {outcome.case} {where}: {outcome.reason}", style)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.text import Text
 
 import registry
 
@@ -20,11 +18,13 @@ from ..call import parse_call
 from ..decisions.checking import HEADER, Difference
 from ..decisions.lockfile import NAME, Lock, add, read_lock
 from ..decisions.recording import Log
-from ..decisions.records import Decided, counted
+from ..decisions.records import Decided
 from ..errors import ContractError
 from ..planning import bind_call, settle
 from ..tables import make_console, table
-from .options import call_options, json_option, read_call
+from ..text import counted
+from .options import call_options, json_option, read_call, shared
+from .printing import print_json, print_text
 
 file_option = click.option(
     "--file", "file", type=click.Path(path_type=Path), default=NAME, show_default=True, help="The lock."
@@ -53,7 +53,7 @@ def _command(options: dict[str, Any]) -> list[str] | None:
     """The program to run, where the arguments name one and no op."""
     words = [options["op"], *options["tensors"]]
     script = words[0].endswith(".py")
-    if registry._shared.catalog.has(words[0]):
+    if shared().catalog.has(words[0]):
         return None
     if not (script or shutil.which(words[0])):
         if len(words) > 1 and not any("=" in word for word in words):
@@ -102,10 +102,10 @@ def add_draft(file: Path, draft: Lock, sources: bool) -> Lock:
 
 def _freeze_one(options: dict[str, Any], file: Path, sources: bool) -> tuple[tuple[Decided, ...], Lock]:
     op, named = read_call(False, **options)
-    catalog = registry._shared.catalog
+    catalog = shared().catalog
     call = parse_call(op, (), named)
     decision = settle(catalog, call, bind_call(catalog, call))[0]
-    log = Log(registry._shared)
+    log = Log(shared())
     log.add(call, decision)
     return log.decisions, registry.freeze(file, log, sources=sources)
 
@@ -118,13 +118,10 @@ def _print(made: tuple[Decided, ...], lock: Lock, as_json: bool) -> None:
     ]
     if as_json:
         named = [dict(zip(header, row, strict=True)) for row in rows]
-        click.echo(
-            json.dumps({"file": str(lock.path), "decisions": named, "kept": len(lock.decisions)}, indent=2)
-        )
+        print_json({"file": str(lock.path), "decisions": named, "kept": len(lock.decisions)})
         return
-    console = make_console()
-    console.print(table(None, header, rows))
-    console.print(Text(f"{lock.path} has {counted(len(lock.decisions))}"), soft_wrap=True)
+    make_console().print(table(None, header, rows))
+    print_text(f"{lock.path} has {counted(len(lock.decisions), 'decision')}")
 
 
 @click.command("check")
@@ -134,14 +131,13 @@ def check_command(file: Path, as_json: bool) -> None:
     """Decide every request of a lock anew. Says what comes out otherwise, and why; status 1 if any does."""
     found = registry.check(file)
     if as_json:
-        click.echo(json.dumps(found.as_dict(), indent=2))
+        print_json(found.as_dict())
     else:
-        console = make_console()
-        console.print(Text(found.headline, style="bold"), soft_wrap=True)
+        print_text(found.headline, "bold")
         for each in found.differences:
             _print_difference(each)
         for line in found.notes():
-            console.print(Text(line), soft_wrap=True)
+            print_text(line)
     if not found.ok:
         sys.exit(1)
 
@@ -152,6 +148,6 @@ def _print_difference(found: Difference) -> None:
     if found.rows:
         console.print(table(found.request, HEADER, found.rows))
     else:
-        console.print(Text(found.request, style="bold"), soft_wrap=True)
+        print_text(found.request, "bold")
     for text in filter(None, (found.message, *found.diffs)):
-        console.print(Text(text), soft_wrap=True)
+        print_text(text)

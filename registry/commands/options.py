@@ -14,8 +14,8 @@ import registry
 
 from ..api import Registry
 from ..errors import ContractError
-from ..inputs import read_settings, read_tensors
 from ..opinfo import Op
+from .inputs import read_settings, read_tensors
 
 TENSORS = """Tensors go by name, as files (X=x.npy) or as shapes (X=2x8x768, X=2x8x768:f16) of which normal
 numbers are drawn."""
@@ -23,6 +23,11 @@ numbers are drawn."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 frozen_option = click.option("--frozen", is_flag=True, help="Take packages by name from registry.lock alone.")
+
+
+def shared() -> Registry:
+    """The registry of the process, whose methods are the functions of ``registry``."""
+    return registry._shared
 
 
 def find_op(reg: Registry, name: str, frozen: bool) -> Op:
@@ -109,7 +114,7 @@ def read_call(
     Raises:
         ContractError, PackageError: a file, a name or a value is wrong.
     """
-    target = find_op(registry._shared, op, frozen)
+    target = find_op(shared(), op, frozen)
     names = (*target.attribute_names, *target.scalars)
     given = read_settings(settings, names, f"{target.id}: no attribute")
     named: dict[str, Any] = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
-from rich.text import Text
 
 import registry
 
@@ -14,7 +12,9 @@ from ..catalog import Catalog
 from ..errors import PackageError, RegistryError
 from ..opinfo import Op
 from ..tables import make_console, table
-from .options import json_option
+from ..text import counted
+from .options import json_option, shared
+from .printing import print_json, print_text
 
 
 @click.command("lock", short_help="Pin a package in registry.lock.")
@@ -54,11 +54,11 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
         add_entries(lock.path, entries)
     header = ("package", "op", "commit", "files", "state")
     if as_json:
-        click.echo(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=2))
+        print_json([dict(zip(header, row, strict=True)) for row in rows])
     elif rows:
         make_console().print(table(str(lock.path), header, rows))
     else:
-        make_console().print(Text(f"{lock.path} pins nothing"))
+        print_text(f"{lock.path} pins nothing")
 
 
 @click.command("export", short_help="Write an operator as a published package.")
@@ -72,18 +72,15 @@ def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
     """Write an operator into FOLDER as a published package: manifest, templates, cases, digests, a card."""
     from ..packaging.export import export_op
 
-    made = export_op(registry._shared, registry.op(op), folder, dialect)
+    made = export_op(shared(), registry.op(op), folder, dialect)
     assert made.package is not None
     facts = {"op": made.id, "folder": str(folder), "dialect": dialect, "variants": len(made.variants)}
     if as_json:
-        click.echo(json.dumps({**facts, "digests": dict(made.package.digests)}, indent=2))
+        print_json({**facts, "digests": dict(made.package.digests)})
     else:
-        count = f"{_count(len(made.variants), 'variant')}, {_count(len(made.package.templates), 'template')}"
-        make_console().print(Text(f"{made.id} in {folder}: dialect {dialect}, {count}"), soft_wrap=True)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+        variants = counted(len(made.variants), "variant")
+        templates = counted(len(made.package.templates), "template")
+        print_text(f"{made.id} in {folder}: dialect {dialect}, {variants}, {templates}")
 
 
 def locked_ops() -> list[Op]:
@@ -97,5 +94,5 @@ def locked_ops() -> list[Op]:
         try:
             found.append(locked(entry, lock, cached=True))
         except RegistryError as error:
-            make_console(stderr=True).print(Text(f"left out: {error}"), soft_wrap=True)
+            print_text(f"left out: {error}", stderr=True)
     return found

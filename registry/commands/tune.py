@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,14 +10,14 @@ from typing import Any
 import click
 from rich.text import Text
 
-from ..api import Registry
 from ..errors import ContractError
 from ..measuring.benchmark import HEADER as BENCH_HEADER
 from ..measuring.benchmark import bench
 from ..measuring.tuned import Store
 from ..measuring.tuning import HEADER, tune
 from ..tables import make_console, progress_bar, table
-from .options import call_options, read_call
+from .options import call_options, read_call, shared
+from .printing import print_json
 
 _STYLES = {"chosen": "bold green", "ok": "green", "wrong": "bold red", "failed": "bold red"}
 
@@ -39,7 +38,7 @@ def tune_command(
     """
     if listed and clear:
         raise click.UsageError("--list and --clear: one or the other.")
-    registry = Registry()
+    registry = shared()
     if listed or clear:
         identity = None if op is None else registry.op(op).id
         (_clear if clear else _list)(registry.catalog.store, identity, as_json)
@@ -52,7 +51,7 @@ def tune_command(
     with progress_bar("samples") as progress:
         found = tune(registry, target, (), named, progress=progress)
     if as_json:
-        click.echo(json.dumps(found.as_dict(), indent=2, default=str))
+        print_json(found.as_dict())
     else:
         _show(found.request, found.against, HEADER, found.table(), found.lines())
     if found.choice is None:
@@ -69,12 +68,12 @@ def bench_command(as_json: bool, variants: bool, plot: str | None, **options: An
     With host arrays, their way to a device and back included, and with tensors on the device. Results are
     judged first; what is wrong or fails is shown with its reason.
     """
-    registry = Registry()
+    registry = shared()
     target, named = read_call(True, **options)
     with progress_bar("samples") as progress:
         found = bench(registry, target, (), named, variants, progress=progress)
     if as_json:
-        click.echo(json.dumps(found.as_dicts(), indent=2, default=str))
+        print_json(found.as_dicts())
     else:
         _show(found.request, found.against, BENCH_HEADER, found.table(), found.lines())
     if plot is not None:  # last: a plot that cannot be drawn must not lose what was measured
@@ -104,7 +103,7 @@ def _list(store: Store, op: str | None, as_json: bool) -> None:
     entries = [entry for entry in store.entries() if op in (None, entry.key["op"])]
     if as_json:
         found = [{**entry.key, "choice": asdict(entry.choice), "digest": entry.digest} for entry in entries]
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     rows: list[Sequence[str | Text]] = [
         (
@@ -126,4 +125,7 @@ def _clear(store: Store, op: str | None, as_json: bool) -> None:
         count = store.clear(op)
     except OSError as error:
         raise ContractError(f"--clear: {store.folder} cannot be cleared ({error})") from error
-    click.echo(json.dumps({"removed": count}) if as_json else f"{count} removed from {store.folder}")
+    if as_json:
+        print_json({"removed": count})
+    else:
+        click.echo(f"{count} removed from {store.folder}")

@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -196,9 +195,9 @@ def _bundle(report: Report, case: CaseReport, evidence: Evidence, members: _Memb
         touched=touched,
         tolerances={dtype: asdict(allowed) for dtype, allowed in judge.tolerances.items()},
         found=found,
-        decisions=[_plain(decision.as_dict()) for decision in case.decisions],
+        decisions=[plain(decision.as_dict()) for decision in case.decisions],
         candidates=candidates,
-        conditions=_plain(dict(report.conditions)),
+        conditions=plain(report.conditions),
         files=members.digests,
     )
 
@@ -217,8 +216,8 @@ def _candidate(evidence: Evidence, backend: str, variant: str, members: _Members
                 item.shader,
                 item.language,
                 (item.dispatch[0], item.dispatch[1], item.dispatch[2]),
-                _plain(dict(item.constants)),
-                _plain(dict(item.uniforms)),
+                plain(item.constants),
+                plain(item.uniforms),
                 members.put("sources", item.source.encode()),
             )
             for item in passes
@@ -288,14 +287,3 @@ class _Members:
     def digests(self) -> dict[str, str]:
         """SHA-256 by member."""
         return {name: digest for (_, digest), name in self._names.items()}
-
-
-def _plain(value: Any) -> Any:
-    """Plain data of what a backend brings: what JSON does not have becomes a text."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return plain(value) if isinstance(value, str | int | float | bool | None) else str(value)

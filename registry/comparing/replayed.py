@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..judging import Skip, skipped_lines
 from ..text import lay_out
@@ -16,8 +16,13 @@ HEADER = ("backend", "variant", "output", "verdict", "share", "max ULP", "there"
 
 DIFFERENCES = ("differs", "there", "here")
 
-Difference = tuple[str, str, str]
-"""What differs between there and here, and both."""
+
+class Difference(NamedTuple):
+    """What differs between there and here, and both."""
+
+    what: str
+    there: str
+    here: str
 
 
 @dataclass(frozen=True)
@@ -97,10 +102,8 @@ class Replay:
             "ok": self.ok,
             "same": self.same,
             "rows": [row.as_dict() for row in self.rows],
-            "missing": [
-                dict(zip(("backend", "variant", "reason"), each, strict=True)) for each in self.missing
-            ],
-            "differences": [dict(zip(("what", "there", "here"), d, strict=True)) for d in self.differences],
+            "missing": [skip._asdict() for skip in self.missing],
+            "differences": [difference._asdict() for difference in self.differences],
             "conditions": dict(self.report.conditions),
         }
 

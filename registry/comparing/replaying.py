@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays import NumpyArray
 from ..call import parse_call
 from ..errors import ContractError, PackageError
-from ..judging import Judge, tolerances
+from ..judging import Judge, Skip, available, tolerances
 from ..opinfo import Op
 from ..planning import bind_call
 from .bundle import Found, manifest_digest, rendered
@@ -59,14 +59,14 @@ def replay(
     case = compare_one(registry, target, (), named, 0, None, judge, first)
     report = Report(target.id, (case,), conditions_of(registry, device))
     ran = {row.candidate for row in case.rows}
-    reasons = {skip[:2]: skip[2] for skip in case.skipped}
+    reasons = {skip.candidate: skip.reason for skip in case.skipped}
     gone = {(each.backend, each.variant) for each in index.found} - ran
     if any(each is not None for each in (backend, variant, device)):
         gone = {place for place in gone if place in reasons}
-    available = {status.name for status in registry.backends() if status.available}
+    here = available(registry)
     why = {False: "the backend is not available", True: "not offered"}
     missing = tuple(
-        (told(place[0], 40), told(place[1], 80), reasons.get(place, why[place[0] in available]))
+        Skip(told(place[0], 40), told(place[1], 80), reasons.get(place, why[place[0] in here]))
         for place in sorted(gone)[:MAX_FACTS]
     )
     differences = (*_differences(index.conditions, report.conditions), *_sources(opened, target, case))
@@ -157,7 +157,7 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[
     before, now = dict(islice(_flat(there), MAX_FACTS)), dict(_flat(here))
     for name in (*before, *(name for name in now if name not in before)):
         if name != "date" and before.get(name) != now.get(name):
-            yield name, before.get(name, "none"), now.get(name, "none")
+            yield Difference(name, before.get(name, "none"), now.get(name, "none"))
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -172,7 +172,7 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 def _sources(opened: Opened, op: Op, case: CaseReport) -> Iterator[Difference]:
     index = opened.index
     if manifest_digest(op) != index.manifest:
-        yield "manifest", told(index.manifest[:12], 12), manifest_digest(op)[:12]
+        yield Difference("manifest", told(index.manifest[:12], 12), manifest_digest(op)[:12])
     kept = {(each.backend, each.variant): each for each in index.candidates}
     for place in dict.fromkeys(row.candidate for row in case.rows):
         if place not in kept or case.evidence is None or kept[place].error:
@@ -180,7 +180,7 @@ def _sources(opened: Opened, op: Op, case: CaseReport) -> Iterator[Difference]:
         before = [opened.members.get(item.file) for item in kept[place].passes]
         now = _rendered(case.evidence, *place)
         if before != now:
-            yield f"source of {' '.join(place)}", _size(before), _size(now)
+            yield Difference(f"source of {' '.join(place)}", _size(before), _size(now))
 
 
 def _rendered(evidence: Evidence, backend: str, variant: str) -> list[bytes | None]:

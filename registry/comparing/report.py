@@ -81,7 +81,7 @@ class Report:
         """The candidates that do not accept the call; of several cases, those that accept none."""
         ran = {row.candidate for row in self.rows} if len(self.cases) > 1 else set()
         every = (skip for case in self.cases for skip in case.skipped)
-        by_candidate = {skip[:2]: skip for skip in every if skip[:2] not in ran}
+        by_candidate = {skip.candidate: skip for skip in every if skip.candidate not in ran}
         return tuple(by_candidate.values())
 
     @property
@@ -134,9 +134,7 @@ class Report:
                 for case in self.cases
             ],
             "rows": [row.as_dict() for row in self.rows],
-            "skipped": [
-                dict(zip(("backend", "variant", "reason"), skip, strict=True)) for skip in self.skipped
-            ],
+            "skipped": [skip._asdict() for skip in self.skipped],
             "backends": [verdict.as_dict() for verdict in self.backends],
             "conditions": dict(self.conditions),
         }

@@ -13,10 +13,13 @@ import numpy as np
 from ..accuracy import Verdict
 from ..arrays import NumpyArray, is_pair
 from ..call import parse_call, wrong
+from ..conformance import Case, draw
+from ..conformance.checks import extremes
+from ..conformance.report import command_name
 from ..dtypes import STORAGE
 from ..errors import ContractError, first_line, shorten
 from ..judging import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
-from ..measuring.timing import conditions
+from ..measuring.conditions import conditions
 from ..opinfo import Op
 from ..parts import of_row, row_at
 from ..request import Request
@@ -25,7 +28,6 @@ from .report import Report
 
 if TYPE_CHECKING:
     from ..api import Registry
-    from ..conformance.cases import Case
 
 MAX_KEPT_BYTES = 128 * 1024 * 1024
 """So many bytes of right outputs are kept of a case, and as many more of wrong ones; the rest by digest."""
@@ -97,8 +99,6 @@ def _calls(
     if cases is None:
         return 1, iter([((tensors, named), None)])
     if isinstance(cases, int) and not isinstance(cases, bool):
-        from ..conformance import draw
-
         if cases < 1:
             raise wrong(op, f"cases={cases}; needed: an integer of at least 1")
         parse_call(op, (), {name: named.get(name) for name in WITH_DRAWN})  # says what is wrong of these
@@ -122,8 +122,6 @@ def _absent(value: Any) -> bool:
 
 
 def _given(op: Op, tensors: Sequence[Any], named: Mapping[str, Any], case: Any) -> tuple[Arguments, Any]:
-    from ..conformance.cases import Case
-
     if isinstance(case, Case):
         return ((), {**named, **_arguments(case)}), case
     if not isinstance(case, Mapping):
@@ -169,7 +167,8 @@ def compare_one(
     request = decisions[0].request
     hosts = {role: registry.host(value) for role, value in call.tensors.items()}
     if judge is None:
-        judge = make_judge(registry, op, hosts, request.attrs, _extremes(op, case, hosts))
+        marked = None if case is None else extremes(op, case, hosts)
+        judge = make_judge(registry, op, hosts, request.attrs, marked)
     alone = judge.expected is None and not first
     rows: list[Comparison] = []
     keeper = Keeper()
@@ -199,24 +198,10 @@ def compare_one(
     missed = tuple(skip for decision in decisions for skip in skipped(decision))
     evidence = Evidence(registry, op, request, hosts, judge, keeper.found, call.device)
     drawn = str(case) if case is not None else ""
-    again = shlex.join(["registry", "compare", _name(op), "--case", drawn]) if drawn else ""
+    again = shlex.join(["registry", "compare", command_name(op), "--case", drawn]) if drawn else ""
     return CaseReport(
         number, str(request), against, tuple(rows), missed, tuple(decisions), drawn, again, evidence
     )
-
-
-def _name(op: Op) -> str:
-    from ..conformance.report import command_name
-
-    return command_name(op)
-
-
-def _extremes(op: Op, case: Case | None, tensors: Mapping[str, NumpyArray]) -> dict[str, NumpyArray] | None:
-    if case is None:
-        return None
-    from ..conformance.checks import extremes
-
-    return extremes(op, case, tensors)
 
 
 class Keeper:

@@ -12,7 +12,7 @@ from ..api import Registry
 from ..call import OPTIONS
 from ..dtypes import STORAGE
 from ..opinfo import Op
-from .candidates import attribute_values, complaint, inferred, ranks_of, shapes_beside
+from .arguments import attribute_values, complaint, inferred, ranks_of, shapes_beside
 from .cases import Case, Tensor
 
 NOT_A_NAME = "no_such_name"

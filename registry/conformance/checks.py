@@ -12,8 +12,8 @@ from ..accuracy import RELATIVE, Expected
 from ..api import Registry
 from ..arrays import NumpyArray, overlaps
 from ..call import parse_call
-from ..errors import ContractError
-from ..judging import NOT_JUDGED, NOT_PROMISED, Judge, decide_each, make_judge, run_poisoned
+from ..errors import ContractError, typed_line
+from ..judging import NOT_JUDGED, NOT_PROMISED, Judge, available, decide_each, make_judge, run_poisoned
 from ..opinfo import Op
 from ..parts import samples
 from ..request import Request
@@ -107,8 +107,8 @@ def check(
 def make_trial(registry: Registry, op: Op, case: Case, backend: str | None, variant: str | None) -> Trial:
     """See `Trial`. Raises as `check`."""
     call = case.call()
-    names = [status.name for status in registry.backends() if status.available]
-    decisions = decide_each(registry, op, (), {**call, "variant": variant}, [backend] if backend else names)
+    names = (backend,) if backend else available(registry)
+    decisions = decide_each(registry, op, (), {**call, "variant": variant}, names)
     if not decisions:
         raise ContractError("no backend is available; `registry backends` says why")
     request = decisions[0].request
@@ -149,8 +149,7 @@ def try_candidate(
         if "batch-invariance" in checks and (backend, variant) in trial.invariant:
             findings += _fewer_rows(trial, pinned, plain, again)
     except Exception as error:  # whatever a backend raises is its result here
-        text = str(error).splitlines()[0] if str(error) else ""
-        return Outcome(backend, variant, (Finding("", f"{type(error).__name__}: {text}", None),)), {}
+        return Outcome(backend, variant, (Finding("", typed_line(error), None),)), {}
     notes: list[str] = []
     worst: dict[str, float] = {}
     for role, value in again.items():

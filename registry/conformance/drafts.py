@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from ..opinfo import Op
-from .candidates import EXTENTS, Shape, attribute_values, dtypes_of, ranks_of, shapes_beside
+from .arguments import EXTENTS, Shape, attribute_values, dtypes_of, ranks_of, shapes_beside
 from .cases import Case, Tensor
 
 MAX_ELEMENTS = 300_000

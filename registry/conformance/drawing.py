@@ -11,7 +11,7 @@ from hypothesis.strategies import SearchStrategy
 
 from ..api import Registry
 from ..errors import RegistryError
-from ..judging import decide_each
+from ..judging import available, decide_each
 from ..opinfo import Op
 from .cases import Case
 from .checks import Place
@@ -27,8 +27,7 @@ def drawn(
     variant: str | None,
 ) -> Iterator[Case]:
     """See `registry.conformance.draw`."""
-    available = [status.name for status in registry.backends() if status.available]
-    names = available if backend is None else [backend] if isinstance(backend, str) else list(backend)
+    names = available(registry) if backend is None else [backend] if isinstance(backend, str) else backend
     done: set[Place] = set()
     for number in range(count):
         case = _draw(registry, op, seed, number, done)

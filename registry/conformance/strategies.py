@@ -15,10 +15,10 @@ from ..call import parse_call
 from ..decide import conditions_met
 from ..decision import Row
 from ..hookspecs import Claim
+from ..judging import available
 from ..opinfo import Op
 from ..planning import bind_call
-from .breaks import breaks
-from .candidates import (
+from .arguments import (
     EXTENTS,
     MAX_RANK,
     Shape,
@@ -28,6 +28,7 @@ from .candidates import (
     inferred,
     scalar_values,
 )
+from .breaks import breaks
 from .cases import Case, Layout, Special, Tensor
 from .checks import Place
 from .drafts import Draft
@@ -57,7 +58,7 @@ def legal_cases(registry: Registry, op: Op, done: Collection[Place] = ()) -> st.
     """Requests that the contract takes. Half of them are led to a variant that was drawn, too, for some
     accept little; to one that is not ``done`` as long as there is any."""
     own = registry.op(op.id) if op.package is not None and registry.catalog.has(op.id) else None
-    available = [status.name for status in registry.backends() if status.available]
+    here = available(registry)
     claims: list[tuple[Mapping[str, Any], Claim]] = []
 
     def blamed(case: Case) -> str | None:
@@ -67,12 +68,12 @@ def legal_cases(registry: Registry, op: Op, done: Collection[Place] = ()) -> st.
         return found
 
     def rows(case: Case) -> tuple[Row, ...]:
-        return registry.explain(op, **case.pairs(), backend=available).rows
+        return registry.explain(op, **case.pairs(), backend=here).rows
 
     def conditional(case: Case) -> list[tuple[Mapping[str, Any], Claim]]:
         """The claims that have conditions, and the devices they are about."""
         if not claims:
-            devices = {name: registry.catalog.availability(name).device for name in available}
+            devices = {name: registry.catalog.availability(name).device for name in here}
             found = [(row, row.claim) for row in rows(case) if row.claim and row.claim.when]
             wanted = [item for item in found if (item[0].backend, item[0].variant) not in done]
             claims.extend((devices[row.backend], claim) for row, claim in wanted or found)

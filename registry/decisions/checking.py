@@ -9,18 +9,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..api import Registry
 from ..call import Call, parse_call
 from ..decision import Decision, Row
 from ..errors import NoPlanError, RegistryError
-from ..measuring.timing import conditions
 from ..planning import bind_call, settle
 from ..request import Request
-from ..text import lay_out
+from ..text import counted, lay_out
 from .lockfile import Lock, read_lock
-from .records import Asked, Chosen, Decided, as_plain, chosen_of, counted, parse_tensor
+from .records import Asked, Chosen, Decided, as_plain, chosen_of, conditions_of, parse_tensor
 
 if TYPE_CHECKING:
-    from ..api import Registry
     from ..opinfo import Op
 
 HEADER = ("", "backend", "variant", "verdict", "because", "found", "needed")
@@ -101,9 +100,9 @@ class Check:
     def headline(self) -> str:
         """How many differ."""
         if self.ok:
-            return f"{self.path}: {counted(self.count)}, as before"
+            return f"{self.path}: {counted(self.count, 'decision')}, as before"
         differ = "differs" if len(self.differences) == 1 else "differ"
-        return f"{self.path}: {len(self.differences)} of {counted(self.count)} {differ}"
+        return f"{self.path}: {len(self.differences)} of {counted(self.count, 'decision')} {differ}"
 
     def notes(self) -> list[str]:
         """The changes, a line each."""
@@ -144,8 +143,6 @@ def _differences(
 
 def _judge(registry: Registry, settings: Mapping[str, Any], judges: dict[str, Registry]) -> Registry:
     """A registry with the plugins of this one and the settings of a request."""
-    from ..api import Registry
-
     name = json.dumps(settings, sort_keys=True)
     if name not in judges:
         made = Registry(registry.catalog.extra, entry_points=registry.catalog.entry_points)
@@ -243,7 +240,7 @@ def _changes(registry: Registry, lock: Lock) -> Iterator[Change]:
     seen: set[tuple[str, str]] = set()
     for before in lock.conditions.values():
         known = [name for name in before.get("devices", {}) if name in registry.catalog.plugins.backends]
-        now = _plain(_conditions(registry, known))
+        now = json.loads(json.dumps(conditions_of(registry, known), default=str))
         gone = before.get("devices", {}).keys() - now["devices"].keys()
         devices = {name: each for name, each in before.get("devices", {}).items() if name not in gone}
         old, new = _flat({**before, "devices": devices}), _flat(now)
@@ -255,14 +252,6 @@ def _changes(registry: Registry, lock: Lock) -> Iterator[Change]:
                 continue
             seen.add((name, change.was))
             yield change
-
-
-def _conditions(registry: Registry, backends: list[str]) -> dict[str, Any]:
-    return {**conditions(registry, backends), "environment": registry.catalog.environment}
-
-
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=str))
 
 
 def _flat(value: Any, name: str = "") -> dict[str, str]:

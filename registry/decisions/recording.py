@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RegistryError, RegistryWarning
-from ..measuring.timing import conditions
 from .lockfile import add
-from .records import Decided, asked_of, chosen_of
+from .records import Decided, asked_of, chosen_of, conditions_of
 
 if TYPE_CHECKING:
     from ..api import Registry
@@ -40,8 +39,7 @@ class Log:
     @property
     def conditions(self) -> dict[str, Any]:
         """What it was decided on: versions, the devices of the backends that were asked, the environment."""
-        found = conditions(self._registry, sorted(self._backends))
-        return {**found, "environment": self._registry.catalog.environment}
+        return conditions_of(self._registry, self._backends)
 
     def note(self, plan: Plan) -> None:
         """Keeps a plan's decision, unless it has been kept."""

@@ -6,16 +6,18 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..call import Call
 from ..errors import ContractError
+from ..measuring.conditions import conditions
 from ..request import Request, plain_value
 from ..selection import availability
 
 if TYPE_CHECKING:
+    from ..api import Registry
     from ..catalog import Catalog
     from ..decision import Decision
 
@@ -189,9 +191,9 @@ def _rejected(decision: Decision) -> tuple[Rejected, ...]:
     )
 
 
-def counted(number: int) -> str:
-    """``1 decision``, ``2 decisions``."""
-    return f"{number} decision{'' if number == 1 else 's'}"
+def conditions_of(registry: Registry, backends: Iterable[str]) -> dict[str, Any]:
+    """What decisions are made on: date, machine, versions, the devices of these backends, the environment."""
+    return {**conditions(registry, sorted(backends)), "environment": registry.catalog.environment}
 
 
 def tensor_text(shape: tuple[int, ...], dtype: str, device: str | None) -> str:

@@ -11,15 +11,11 @@ from ..errors import shorten
 from .evaluation import build
 from .expressions import parse
 from .reasons import Leaf
-from .syntax import COMPARISONS, unparse
+from .syntax import COMPARISONS, OPPOSITE, operands, unparse
 from .values import LIST, EvaluationError, short_text, truthy
 
 WIDTH: Final = 120  # characters of a condition or a value before it is cut
 
-_OPPOSITE: Final = {
-    "==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
-    "in": "not in", "not in": "in",
-}  # fmt: skip
 _MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 Names = Mapping[str, Any]
@@ -49,16 +45,16 @@ def explain(node: nodes.Expr, scope: Names, definitions: Names, want: bool = Tru
 
 def _explain_chain(node: nodes.And | nodes.Or, scope: Names, definitions: Names, want: bool) -> Leaf:
     """One operand is to blame if all are needed; otherwise each of them is a way out."""
-    operands = _operands(node, type(node))
+    chain = operands(node, type(node))
     if isinstance(node, nodes.And) is want:
-        failed = (operand for operand in operands if not _holds(operand, scope, want))
-        return explain(next(failed, operands[-1]), scope, definitions, want)
+        failed = (operand for operand in chain if not _holds(operand, scope, want))
+        return explain(next(failed, chain[-1]), scope, definitions, want)
     if not want:
         return Leaf(_short(node), "true", "false")
-    ways = [_leaf(operand, False, scope, want) for operand in operands if _is_comparison(operand)]
-    if len(ways) == len(operands) and len({way.condition for way in ways}) == 1:
+    ways = [_leaf(operand, False, scope, want) for operand in chain if isinstance(operand, nodes.Compare)]
+    if len(ways) == len(chain) and len({way.condition for way in ways}) == 1:
         return Leaf(ways[0].condition, ways[0].found, " or ".join(way.needed for way in ways))
-    needed = "one of: " + ", ".join(map(_short, operands))
+    needed = "one of: " + ", ".join(map(_short, chain))
     return Leaf(_short(node), "false", shorten(needed, 2 * WIDTH))
 
 
@@ -98,15 +94,8 @@ def _compare_leaf(node: nodes.Compare, scope: Names, want: bool) -> Leaf:
         left, right, symbol = right, left, _MIRRORED[symbol]
     bound = _show(build(right)(scope))
     origin = "" if _is_constant(right) else f" ({_short(right)})"
-    needed = f"{symbol if want else _OPPOSITE[symbol]} {bound}{origin}"
+    needed = f"{symbol if want else OPPOSITE[symbol]} {bound}{origin}"
     return Leaf(_short(left), _show(build(left)(scope)), needed)
-
-
-def _operands(node: nodes.Expr, kind: type[nodes.And | nodes.Or]) -> list[nodes.Expr]:
-    """The operands of a chain such as ``a and b and c``, in order."""
-    if isinstance(node, kind):
-        return [*_operands(node.left, kind), *_operands(node.right, kind)]
-    return [node]
 
 
 def _holds(node: nodes.Expr, scope: Names, want: bool) -> bool:
@@ -114,10 +103,6 @@ def _holds(node: nodes.Expr, scope: Names, want: bool) -> bool:
         return truthy(build(node)(scope)) is want
     except EvaluationError:
         return False
-
-
-def _is_comparison(node: nodes.Expr) -> bool:
-    return isinstance(node, nodes.Compare)
 
 
 def _is_constant(node: nodes.Node) -> bool:

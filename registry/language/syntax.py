@@ -26,6 +26,10 @@ COMPARISONS: Final = {
     "eq": "==", "ne": "!=", "lt": "<", "gt": ">", "lteq": "<=", "gteq": ">=",
     "in": "in", "notin": "not in",
 }  # fmt: skip
+OPPOSITE: Final = {
+    "==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
+    "in": "not in", "not in": "in",
+}  # fmt: skip
 BINARIES: Final = {
     nodes.Add: ("+", 6), nodes.Sub: ("-", 6), nodes.Mul: ("*", 7), nodes.Div: ("/", 7),
     nodes.FloorDiv: ("//", 7), nodes.Mod: ("%", 7), nodes.Pow: ("**", 8),
@@ -187,6 +191,13 @@ def roots(tree: nodes.Expr) -> tuple[set[str], set[str], set[tuple[str, str]], i
             continue
         pending.extend(node.iter_child_nodes())
     return strict, asked, members, count
+
+
+def operands(node: nodes.Expr, kind: type[nodes.And | nodes.Or]) -> list[nodes.Expr]:
+    """The operands of a chain such as ``a and b and c``, in order."""
+    if isinstance(node, kind):
+        return [*operands(node.left, kind), *operands(node.right, kind)]
+    return [node]
 
 
 def asked_name(node: nodes.Node) -> str | None:

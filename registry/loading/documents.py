@@ -66,6 +66,11 @@ def step(path: str, key: str | int) -> str:
     return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{json.dumps(key)}]"
 
 
+def refuse(found: str, needed: str, path: str) -> NoReturn:
+    """Raises ManifestError: says what was found at a place, and what is needed there."""
+    raise ManifestError(f"found {found}; needed: {needed}", path=path)
+
+
 def measure(document: Any, nodes: int = 0) -> int:
     """Adds a document's nodes to a count, shared parts as often as they appear.
 
@@ -221,11 +226,11 @@ class _YamlReader:
 
 
 def _read_json(text: str) -> Any:
-    def refuse(constant: str) -> NoReturn:
-        raise ManifestError(f"the number {constant} is not JSON; needed: a finite number")
+    def constant(name: str) -> NoReturn:
+        raise ManifestError(f"the number {name} is not JSON; needed: a finite number")
 
     try:
-        document = json.loads(text, parse_constant=refuse)
+        document = json.loads(text, parse_constant=constant)
     except RecursionError as error:
         raise ManifestError(f"nested deeper than {MAX_DEPTH} levels") from error
     except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
-from ..errors import ManifestError, suggestion
+from ..errors import ManifestError, shorten, suggestion
 from ..manifest import Manifest
 from ..opinfo import Op
 from .documents import MAX_BYTES, Format, read_document, step
@@ -233,5 +233,4 @@ def _type_at(kind: msgspec.inspect.Type, steps: Steps) -> msgspec.inspect.Type |
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return shorten(json.dumps(value, ensure_ascii=False), 80)

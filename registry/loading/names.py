@@ -44,11 +44,16 @@ class Names:
         return replace(self, known=self.known | {*names, *members}, members=grown)
 
 
+def tensor_names(op: Op) -> list[str]:
+    """What the tensors of an op go by: argument and role of each."""
+    return [name for spec in (*op.inputs, *op.outputs) for name in (spec.arg, spec.role)]
+
+
 def contract_names(op: Op) -> Names:
     """What rules of the contract see: the request, without device or derived values."""
     manifest = op.manifest
     tensors = (*op.inputs, *op.outputs)
-    named = {name for spec in tensors for name in (spec.role, spec.arg)}
+    named = tensor_names(op)
     dtypes = {*manifest.type_constraints, *(s.dtype for s in tensors if s.dtype in STORAGE)}
     members: dict[str, Iterable[str]] = {
         "shapes": named,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NoReturn
 
-from ..errors import ManifestError
+from .documents import refuse
 from .newer import Requirements
 
 _LIMIT = re.compile(r"[A-Za-z][A-Za-z0-9]*")
@@ -20,12 +19,12 @@ def requirements(needs: Requirements, path: str) -> list[str]:
     clauses = [f'device.features.has("{name}")' for name in needs.features]
     for name, value in needs.limits.items():
         if not _LIMIT.fullmatch(name):
-            _refuse(f"the limit {name!r}", "a limit's name", f"{path}.limits")
+            refuse(f"the limit {name!r}", "a limit's name", f"{path}.limits")
         clauses.append(f"device.limits.{name} >= {value:.0f}")
     least = needs.subgroup_min_size
     if least is not None:
         if least < 1:
-            _refuse(str(least), "at least 1", f"{path}.subgroupMinSize")
+            refuse(str(least), "at least 1", f"{path}.subgroupMinSize")
         clauses.append(
             f'has(device.adapterInfo, "subgroupMinSize") and device.adapterInfo.subgroupMinSize >= {least}'
         )
@@ -35,9 +34,5 @@ def requirements(needs: Requirements, path: str) -> list[str]:
         for config in configs or (None,):
             sizes = () if config is None else (config.m, config.n, config.k)
             if config is None or config == type(config)() or any(n is not None and n < 1 for n in sizes):
-                _refuse("an empty pattern", "component types or sizes of at least 1", path)
+                refuse("an empty pattern", "component types or sizes of at least 1", path)
     return clauses
-
-
-def _refuse(found: str, needed: str, path: str) -> NoReturn:
-    raise ManifestError(f"found {found}; needed: {needed}", path=path)

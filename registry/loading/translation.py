@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from msgspec import UNSET
 
 from ..dtypes import STORAGE
-from ..errors import ManifestError, suggestion
+from ..errors import suggestion
 from ..manifest import (
     Arg,
     Binding,
@@ -23,12 +21,11 @@ from ..manifest import (
     StructType,
     Variant,
 )
-from .checks import MAX_NESTING
-from .documents import step
+from .basics import IDENTIFIER
+from .documents import refuse, step
 from .newer import NewBinding, NewManifest, NewPass, NewPort, NewVariant
 from .requirements import requirements
-
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+from .variants import MAX_NESTING
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class _Translator:
         source = self.source
         for name in sorted(source.inputs.keys() & source.outputs.keys()):
             needed = "another name than any input's; one tensor in place is not supported"
-            _refuse(f"the name {name!r}", needed, step("$.outputs", name))
+            refuse(f"the name {name!r}", needed, step("$.outputs", name))
         roles = self._roles()
         inputs = self._ports("inputs", source.inputs, roles)
         outputs = self._ports("outputs", source.outputs, roles)
@@ -68,7 +65,7 @@ class _Translator:
         }
         for name, arg in source.args.items():
             if name in args:
-                _refuse(f"a scalar named {name!r}", "a name that is no tensor's", step("$.args", name))
+                refuse(f"a scalar named {name!r}", "a name that is no tensor's", step("$.args", name))
             args[name] = arg.as_arg()
         handles = {
             name: self._binding(binding, name, {}, step("$.bindings", name))
@@ -109,7 +106,7 @@ class _Translator:
         return {
             name: port.onnx
             if port.onnx
-            and _IDENTIFIER.fullmatch(port.onnx)
+            and IDENTIFIER.fullmatch(port.onnx)
             and wanted.count(port.onnx) == 1
             and port.onnx not in (ports.keys() | self.source.args.keys()) - {name}
             else name
@@ -122,10 +119,10 @@ class _Translator:
             path = step(f"$.{side}", name)
             self.places |= {f"$.{side}[{index}]": path, f"$.{side}[{index}].role": path}
             self.places[step("$.args", name)] = path
-            if not _IDENTIFIER.fullmatch(name):
-                _refuse(f"the name {name!r}", "letters, digits and _, no digit first", path)
+            if not IDENTIFIER.fullmatch(name):
+                refuse(f"the name {name!r}", "letters, digits and _, no digit first", path)
             if port.onnx == "":
-                _refuse("an empty text", "a name, or leave the key out", f"{path}.onnx")
+                refuse("an empty text", "a name, or leave the key out", f"{path}.onnx")
             self._check_storage(port, side, path)
             made.append(Port(roles[name], port.dtype, port.rank, port.optional, port.shape, port.description))
         return made
@@ -140,17 +137,17 @@ class _Translator:
         logical = self._logical(port)
         if port.layout is not None:
             if side == "outputs" or logical != ["uint8"]:
-                _refuse(f"layout {port.layout!r}", "on an input of uint8 and nothing else", f"{path}.layout")
-            _refuse("a packed layout", "one element in 32 bits; packed ones are not supported", path)
+                refuse(f"layout {port.layout!r}", "on an input of uint8 and nothing else", f"{path}.layout")
+            refuse("a packed layout", "one element in 32 bits; packed ones are not supported", path)
         if port.storage is None or logical == [port.storage]:
             if port.narrowing is not None:
                 needed = "narrowing only where int64 is stored as int32 or uint32"
-                _refuse(f"narrowing {port.narrowing!r}", needed, f"{path}.narrowing")
+                refuse(f"narrowing {port.narrowing!r}", needed, f"{path}.narrowing")
             return
         if logical != ["int64"] or port.storage not in ("int32", "uint32"):
             needed = f"the port's one dtype ({', '.join(logical) or 'none'}), or int32 or uint32 for int64"
-            _refuse(f"storage {port.storage!r}", needed, f"{path}.storage")
-        _refuse("int64 stored as 32 bits", "int64; what narrows is not supported", f"{path}.storage")
+            refuse(f"storage {port.storage!r}", needed, f"{path}.storage")
+        refuse("int64 stored as 32 bits", "int64; what narrows is not supported", f"{path}.storage")
 
     # Bindings
 
@@ -159,7 +156,7 @@ class _Translator:
     ) -> Binding:
         name = source.name or handle or source.arg or source.scratch
         if name is None:
-            _refuse("a binding without a name", "name, arg or scratch", path)
+            refuse("a binding without a name", "name, arg or scratch", path)
         tensors = self._tensors
         buffer = scratch.get(source.scratch or name)
         port_name = next((n for n in (source.arg, name) if n in tensors), None) if buffer is None else None
@@ -171,26 +168,26 @@ class _Translator:
         elif kind is None and port_name is not None:
             kind = "read-only-storage" if port_name in self.source.inputs else "storage"
         if kind is None:
-            _refuse(f"{name!r}, which is no tensor and has no struct", "buffer", path)
+            refuse(f"{name!r}, which is no tensor and has no struct", "buffer", path)
         self.places |= {
             f"{path}.struct.fields": f"{path}.struct",
             f"{path}.struct.name": f"{path}.structName",
         }
         if kind == "uniform":
             if source.element_type is not None or source.length is not None:
-                _refuse("a uniform with elementType or length", "struct alone", path)
+                refuse("a uniform with elementType or length", "struct alone", path)
             struct = StructType(source.struct_name or "Params", source.struct) if source.struct else None
             return Binding(BufferType(kind), name, arg=source.arg, struct=struct)
         if source.struct is not None or source.struct_name is not None:
-            _refuse(f"a {kind} buffer with a struct", "elementType", path)
+            refuse(f"a {kind} buffer with a struct", "elementType", path)
         dtype = buffer.dtype if buffer is not None else port_name and tensors[port_name].dtype
         element = source.element_type
         if element is None and dtype is not None:
             element = STORAGE[dtype][1] if dtype in STORAGE else f"${dtype}"
         if element is None:
-            _refuse(f"{name!r} without elementType, and no dtype to tell it", "elementType", path)
+            refuse(f"{name!r} without elementType, and no dtype to tell it", "elementType", path)
         if dtype == "int64" and "".join(element.split()) != "vec2<u32>":
-            _refuse(f"{element!r} for int64", "vec2<u32>", f"{path}.elementType")
+            refuse(f"{element!r} for int64", "vec2<u32>", f"{path}.elementType")
         return Binding(
             BufferType(kind),
             name,
@@ -215,7 +212,7 @@ class _Translator:
             else:
                 known = [*handles, *self._tensors, *scratch]
                 found = f"unknown binding {entry!r}{suggestion(entry, known)}"
-                _refuse(found, f"one of {', '.join(known)}", where)
+                refuse(found, f"one of {', '.join(known)}", where)
 
     # Variants
 
@@ -224,7 +221,7 @@ class _Translator:
         scratch = {buffer.id: buffer for buffer in source.intermediates}
         for buffer in source.intermediates:
             if buffer.id in self._tensors:
-                _refuse(f"the id {buffer.id!r}", "a name that is no tensor's", f"{path}.intermediates")
+                refuse(f"the id {buffer.id!r}", "a name that is no tensor's", f"{path}.intermediates")
         passes: list[Pass] = []
         for where, item, loops in _flat(source.passes, f"{path}.passes", ()):
             bindings = list(self._bindings(item, scratch, handles, where))
@@ -236,9 +233,9 @@ class _Translator:
                 for at, (place, _) in enumerate(bindings)
             }
             if item.shader is None:
-                _refuse("a pass without shader", "the file of its template", where)
+                refuse("a pass without shader", "the file of its template", where)
             if item.dispatch is None:
-                _refuse("a pass without dispatch", "dispatch", where)
+                refuse("a pass without dispatch", "dispatch", where)
             passes.append(
                 Pass(
                     dispatch=item.dispatch,
@@ -275,7 +272,7 @@ class _Translator:
             (f"{path}.when", source.when),
         ):
             if texts == [] and where.endswith("when"):
-                _refuse("no clause", "at least one, or leave the key out", where)
+                refuse("no clause", "at least one, or leave the key out", where)
             for index, text in enumerate(texts or ()):
                 at = f"{where}[{index}]" if where.endswith("when") else where
                 self.places[f"{path}.when[{len(clauses)}]"] = at
@@ -289,12 +286,12 @@ class _Translator:
         for index, variant in enumerate(variants):
             path = f"$.variants[{index}].supersededBy"
             if variant.superseded_by == []:
-                _refuse("no variant", "at least one, or leave the key out", path)
+                refuse("no variant", "at least one, or leave the key out", path)
             for name in variant.superseded_by or ():
                 if name not in ranks or name == variant.id:
-                    _refuse(f"{name!r}{suggestion(name, [*ranks])}", "another variant's id", path)
+                    refuse(f"{name!r}{suggestion(name, [*ranks])}", "another variant's id", path)
                 if ranks[name] > ranks[variant.id]:
-                    _refuse(f"{name!r}, which is tried later", "a variant of higher priority", path)
+                    refuse(f"{name!r}, which is tried later", "a variant of higher priority", path)
 
 
 def _flat(
@@ -302,25 +299,21 @@ def _flat(
 ) -> Iterator[tuple[str, NewPass, tuple[Loop, ...]]]:
     """Every pass with its path and the loops around it."""
     if not passes:
-        _refuse("no pass", "at least one", path)
+        refuse("no pass", "at least one", path)
     names = [item.id for item in passes if item.id is not None]
     for index, item in enumerate(passes):
         where = f"{path}[{index}]"
         if item.id == "" or (item.id is not None and names.count(item.id) > 1):
-            _refuse(f"the id {item.id!r}", "an id of its own", f"{where}.id")
+            refuse(f"the id {item.id!r}", "an id of its own", f"{where}.id")
         if item.repeat is None:
             if item.passes:
-                _refuse("passes without repeat", "repeat: {index, count}", where)
+                refuse("passes without repeat", "repeat: {index, count}", where)
             yield where, item, loops
             continue
         given = NewPass(id=item.id, repeat=item.repeat, passes=item.passes)
         if item != given:
-            _refuse("a group with keys of a pass", "id, repeat and passes", where)
+            refuse("a group with keys of a pass", "id, repeat and passes", where)
         if len(loops) == MAX_NESTING:
-            _refuse("groups nested deeper", f"at most {MAX_NESTING} levels", where)
+            refuse("groups nested deeper", f"at most {MAX_NESTING} levels", where)
         loop = Loop(item.id or f"repeat_{index}", item.repeat.index, item.repeat.count)
         yield from _flat(item.passes, f"{where}.passes", (*loops, loop))
-
-
-def _refuse(found: str, needed: str, path: str) -> NoReturn:
-    raise ManifestError(f"found {found}; needed: {needed}", path=path)

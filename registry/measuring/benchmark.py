@@ -16,12 +16,12 @@ from ..opinfo import Op
 from ..planning import bind_call
 from ..scope import bytes_moved
 from ..text import lay_out
+from .conditions import conditions
 from .timing import (
     ROUNDS,
     Progress,
     Stopwatch,
     Times,
-    conditions,
     measure,
     no_progress,
     stopwatch,
@@ -103,8 +103,8 @@ class Benchmark:
     def as_dicts(self) -> list[dict[str, Any]]:
         """A row of plain data for each candidate, skipped ones too, each with what it holds for."""
         skips = [
-            {"backend": backend, "variant": variant, "verdict": "skipped", "because": reason}
-            for backend, variant, reason in self.skipped
+            {"backend": skip.backend, "variant": skip.variant, "verdict": "skipped", "because": skip.reason}
+            for skip in self.skipped
         ]
         facts = {name: value for name, value in self.conditions.items() if name != "devices"}
         devices = self.conditions["devices"]

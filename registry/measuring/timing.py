@@ -1,20 +1,12 @@
-"""Times of calls that take turns, and what they hold for: machine, devices, drivers, versions, date."""
+"""How times of calls that take turns are taken, and what is said of them."""
 
 from __future__ import annotations
 
-import datetime
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ..api import Registry
+from typing import Any
 
 ROUNDS = 15
 FEWEST_ROUNDS = 5
@@ -151,35 +143,3 @@ def _hopeful(samples: Mapping[int, list[float]], groups: Sequence[str]) -> list[
         return min(median for index, median in medians.items() if groups[index] == group)
 
     return [index for index, median in medians.items() if median <= HOPELESS * fastest(groups[index])]
-
-
-def conditions(registry: Registry, backends: Sequence[str] | None = None) -> dict[str, Any]:
-    """What measurements hold for: date (UTC), machine, Python, versions of plugins, and devices by backend
-    with what the backend says of them, drivers included. ``backends`` are those asked (default: all)."""
-    versions = {}
-    for name in ("kernel-registry", "numpy", *registry.catalog.plugins.origins.values()):
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    catalog = registry.catalog
-    order = catalog.order()
-    every = [*order, *(name for name in catalog.plugins.backends if name not in order)]
-    names = every if backends is None else backends
-    standing = {name: catalog.availability(name) for name in names}
-    devices = {name: {"name": here.name, **here.details} for name, here in standing.items() if here.available}
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "python": platform.python_version(),
-        "versions": versions,
-        "devices": devices,
-    }
-
-
-@cache
-def machine() -> str:
-    """The processor's name where the system tells it, its architecture and the operating system."""
-    name = platform.processor()
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-        lines = (line.partition(":")[::2] for line in file)
-        name = next((value.strip() for key, value in lines if key.strip() == "model name"), name)
-    return ", ".join(filter(None, (name, platform.machine(), platform.system())))

@@ -19,8 +19,9 @@ import msgspec
 
 from ..cache import write_whole
 from ..errors import RegistryWarning
+from ..hookspecs import Claim
 from ..parts import split_rows
-from .timing import machine
+from .conditions import machine
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
@@ -205,8 +206,6 @@ def source_digest(
 
     A candidate that is no longer claimed, or cannot be rendered, has none.
     """
-    from ..hookspecs import Claim
-
     state = hashlib.sha256(msgspec.json.encode(request.op.manifest))
     by_name = {offer.backend: offer for offer in offers}
     for name in sorted(by_name):

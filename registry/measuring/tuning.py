@@ -16,7 +16,8 @@ from ..planning import bind_call
 from ..request import Request
 from ..selection import choose, contenders, is_automatic
 from ..text import lay_out
-from .timing import ROUNDS, Progress, Times, conditions, no_progress, time_cells
+from .conditions import conditions
+from .timing import ROUNDS, Progress, Times, no_progress, time_cells
 from .trials import Trial, Trials, timed
 from .tuned import Candidate, Choice, Entry, key_of, source_digest
 
@@ -68,7 +69,7 @@ class Tuning:
             "choice": self.choice and asdict(self.choice),
             "kept": self.kept,
             "rows": [row.as_dict() for row in self.rows],
-            "skipped": [dict(zip(("backend", "variant", "reason"), s, strict=True)) for s in self.skipped],
+            "skipped": [skip._asdict() for skip in self.skipped],
             **self.conditions,
         }
 
@@ -206,7 +207,7 @@ def _refine(registry: Registry, trials: Trials, leaders: Sequence[Trial]) -> tup
                 sources = _sources(registry, trials, candidate)
             except NoPlanError as error:
                 row = error.decision.rows[0] if error.decision else None
-                refused.append((backend, f"{variant} {candidate.settings}", row.because if row else ""))
+                refused.append(Skip(backend, f"{variant} {candidate.settings}", row.because if row else ""))
             except RegistryError as error:
                 found.append(Trial(candidate, "failed", first_line(error)))
             else:

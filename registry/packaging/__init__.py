@@ -1,1 +1,1 @@
-"""Published packages: read and verified, fetched from a hub, pinned, tested, and written."""
+"""Published packages: read and verified, fetched from a hub, pinned, loaded, tested, and written."""

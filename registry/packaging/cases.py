@@ -13,7 +13,7 @@ import numpy as np
 from ..accuracy import Verdict
 from ..arrays import NumpyArray
 from ..dtypes import STORAGE, numpy_dtype
-from ..errors import NoPlanError, RegistryError
+from ..errors import NoPlanError, RegistryError, first_line
 from ..judging import Judge, make_judge
 from ..opinfo import Op, TensorSpec
 from ..text import odd_character
@@ -114,7 +114,7 @@ def _run(
             continue
         except RegistryError as error:
             ran = True
-            yield Outcome(name, status.name, "", "failed", str(error).splitlines()[0])
+            yield Outcome(name, status.name, "", "failed", first_line(error))
             continue
         ran = True
         plan = registry.last()

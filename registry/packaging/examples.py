@@ -9,7 +9,7 @@ import numpy as np
 
 from ..accuracy import round_to
 from ..arrays import NumpyArray
-from ..conformance.candidates import complaint, dtypes_of, inferred
+from ..conformance.arguments import complaint, dtypes_of, inferred
 from ..conformance.cases import Case
 from ..conformance.drafts import Draft
 from ..dtypes import finfo, numpy_dtype

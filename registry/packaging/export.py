@@ -13,12 +13,12 @@ from ..language.includes import included
 from ..loading.loader import Dialect
 from ..manifest import Manifest
 from ..opinfo import Op
-from ..package import load_package
 from .card import readme
 from .examples import write_cases
 from .files import digest
 from .metadata import DIALECTS, TEMPLATE_SUFFIXES
 from .metadata import NAME as METADATA
+from .reading import load_package
 from .writing import Writer, published, write_1_0
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ..errors import ContractError, PackageError
 from ..opinfo import Op, Origin
-from ..package import load_package
 from .hub import PUBLISHER, Reference, download, make_reference
 from .lock import Entry, Lock, check_lock, read_lock
+from .reading import load_package
 
 
 def find_package(

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from registry.accuracy import round_to
+from registry.accuracy import Expected, round_to
 from registry.errors import ContractError
-from registry.hookspecs import Availability, Backend, Claim, Executable, Reference, Refusal
+from registry.hookspecs import Availability, Backend, Claim, Executable, Refusal
 from registry.opinfo import Op
 from registry.request import Request
 
@@ -36,7 +36,7 @@ REFERENCE_BYTES = 11 * 8  # float64 tensors that the plain formula holds at once
 class Forms:
     """An op's plain formula in float64 and its fast form."""
 
-    reference: Reference
+    reference: Callable[[Mapping[str, NumpyArray], Mapping[str, Any]], Mapping[str, Expected]]
     blocked: Callable[[Mapping[str, NumpyArray], Mapping[str, Any], Mapping[str, NumpyArray]], None]
 
 

@@ -27,7 +27,7 @@ EPSILON = 1e-12
 
 def reference(tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> dict[str, Expected]:
     """The float64 answers output, mean, inv_std_var, input_skip_bias_sum, by ONNX names."""
-    total = added(*_addends(tensors))
+    total = added(*addends(tensors))
     output, mean, inverse = normalized(
         total.value,
         total.value.ndim - 1,
@@ -41,7 +41,7 @@ def reference(tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> dict[st
 def blocked(tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping[str, Array]) -> None:
     """Compute the outputs named in ``out`` into its arrays, in cache-sized blocks of rows."""
     add_and_normalize(
-        _addends(tensors),
+        addends(tensors),
         -1,
         total=out.get("input_skip_bias_sum"),
         normalized=out.get("output"),
@@ -53,5 +53,6 @@ def blocked(tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping
     )
 
 
-def _addends(tensors: Mapping[str, Array]) -> list[Array]:
+def addends(tensors: Mapping[str, Array]) -> list[Array]:
+    """What r is the sum of, from left to right; bias may be left out."""
     return [tensors[name] for name in ("input", "skip", "bias") if name in tensors]

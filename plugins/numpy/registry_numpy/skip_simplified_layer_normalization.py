@@ -20,6 +20,7 @@ from registry.accuracy import Expected
 
 from .normalize import add_and_normalize
 from .reference import added, simplified
+from .skip_layer_normalization import addends
 
 Array = npt.NDArray[Any]
 
@@ -32,7 +33,7 @@ def reference(tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> dict[st
 
     No mean is subtracted, so the mean is 0 whatever the row.
     """
-    total = added(*_addends(tensors))
+    total = added(*addends(tensors))
     last = total.value.ndim - 1
     output, inverse = simplified(total.value, last, tensors["gamma"], attrs.get("epsilon", EPSILON))
     zero = np.zeros_like(inverse.value)
@@ -45,7 +46,7 @@ def blocked(tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping
     if "mean" in out:
         out["mean"].fill(0)
     add_and_normalize(
-        _addends(tensors),
+        addends(tensors),
         -1,
         total=out.get("input_skip_bias_sum"),
         normalized=out.get("output"),
@@ -54,7 +55,3 @@ def blocked(tensors: Mapping[str, Array], attrs: Mapping[str, Any], out: Mapping
         epsilon=attrs.get("epsilon", EPSILON),
         centre=False,
     )
-
-
-def _addends(tensors: Mapping[str, Array]) -> list[Array]:
-    return [tensors[name] for name in ("input", "skip", "bias") if name in tensors]

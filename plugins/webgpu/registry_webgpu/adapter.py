@@ -172,10 +172,9 @@ def _software(adapter: Any) -> bool:
 
 
 def _camel(name: str) -> str:
+    """A limit of wgpu-py (``max-texture-dimension-1d``) as the specification spells it."""
     head, *rest = name.split("-")
-    return head + "".join(
-        "1D2D3D"[2 * "123".index(w[0]) :][:2] if w in ("1d", "2d", "3d") else w.capitalize() for w in rest
-    )
+    return head + "".join(word.upper() if word in ("1d", "2d", "3d") else word.capitalize() for word in rest)
 
 
 def _trial(device: Any, implementation: Implementation) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from registry.dtypes import STORAGE
-from registry.errors import BackendError, ContractError, suggestion
+from registry.errors import BackendError, ContractError, suggestion, typed_line
 from registry.hookspecs import (
     Availability,
     Backend,
@@ -102,8 +102,8 @@ class WebGPUBackend(Backend):
             if isinstance(error, ModuleNotFoundError) and error.name == package:
                 advice = f"pip install 'kernel-registry[{implementation.extra}]'"
                 return Availability(False, f"{package} is installed", "not found", advice)
-            text = f"{type(error).__name__}: {error}".splitlines()[0]
-            return Availability(False, f"{package} imports", text, f"a working {package}, version 0.32")
+            needed = f"a working {package}, version 0.32"
+            return Availability(False, f"{package} imports", typed_line(error), needed)
         library = f"{package} {metadata.version(package)}"
         return _availability(device.profile, device.found.name, device.found.description, library)
 
@@ -157,9 +157,9 @@ class WebGPUBackend(Backend):
         return Series([(part, kernels[str(part.request)]) for part in parts])
 
     def _kernel(self, request: Request, claim: Claim, device: Device, options: Mapping[str, Any]) -> Kernel:
-        prepared, rendered = render_variant(request, request.op.variants[claim.variant], device.profile)
+        evaluated, rendered = render_variant(request, request.op.variants[claim.variant], device.profile)
         reopen = partial(self._device, options)
-        return Kernel(request, prepared, rendered, device, reopen, claim.variant)
+        return Kernel(request, evaluated, rendered, device, reopen, claim.variant)
 
     def render(self, request: Request, claim: Claim, availability: Availability) -> tuple[RenderedPass, ...]:
         """Renders every pass for the device of ``availability``, without touching it."""
@@ -181,8 +181,8 @@ class WebGPUBackend(Backend):
         """Buffers for outputs nobody asked for and between passes."""
         profile = availability.record
         assert isinstance(profile, Profile)
-        prepared = evaluate(request, request.op.variants[claim.variant], profile)
-        return sum(padded(nbytes(tensor)) for tensor in private_tensors(request, prepared).values())
+        evaluated = evaluate(request, request.op.variants[claim.variant], profile)
+        return sum(padded(nbytes(tensor)) for tensor in private_tensors(request, evaluated).values())
 
     def reader(self, kind: type) -> Callable[[Any], Hashable] | None:
         """Device tensors go by shape, dtype and device; one that was lost is another device."""
@@ -206,8 +206,7 @@ class WebGPUBackend(Backend):
     def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Tensor:
         """A tensor of undefined contents on the device."""
         home = self._device(options)
-        size = padded(math.prod(shape) * STORAGE[dtype][0])
-        return Tensor(home, tuple(shape), dtype, home.buffer(size))
+        return Tensor(home, tuple(shape), dtype, home.buffer(math.prod(shape) * STORAGE[dtype][0]))
 
     def beside(
         self, tensor: Tensor, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]

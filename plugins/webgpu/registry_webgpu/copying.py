@@ -7,12 +7,13 @@ from functools import partial
 
 import numpy as np
 
+from registry.passes import fold
+
 from .device import Device
 from .groups import Shape
 from .recorder import Recorder
 
 GROUP_BYTES = 256 * 4 * 16
-MOST_GROUPS = 65535
 
 SHADER = """
 @group(0) @binding(0) var<storage, read> source: array<vec4<u32>>;
@@ -42,11 +43,10 @@ def copier(device: Device, nbytes: int) -> Callable[[], None]:
     buffers = [device.buffer(size) for _ in range(2)]
     numbers = np.random.default_rng(0).standard_normal(2**20, np.float32)  # memory is quicker with zeros
     device.upload(buffers[0], np.resize(numbers, size // 4))
-    groups = -(-size // GROUP_BYTES)
-    down = -(-groups // MOST_GROUPS)
+    grid = fold(-(-size // GROUP_BYTES), even=True)
 
     def work(recorder: Recorder) -> None:
         group = device.bind_group(shape, buffers)
-        recorder.dispatch("copy", pipeline, group, (-(-groups // down), down, 1))
+        recorder.dispatch("copy", pipeline, group, grid)
 
     return partial(device.record, "copy", work)

@@ -49,9 +49,9 @@ if hasattr(os, "register_at_fork"):
 class Device:
     """A WebGPU device under one lock. Everything that touches the queue goes through here.
 
-    Attributes: ``found`` (name, index, profile), ``location`` (``webgpu:0``), ``counts`` (pipelines
-    built and submissions), ``bind_group`` (`BindGroups.get`). ``own`` is False for a device of the caller's,
-    whose own submissions must find ours done.
+    Attributes: ``found`` (what was opened, with its profile), ``location`` (``webgpu:0``), ``counts``
+    (pipelines built and submissions), ``bind_group`` (`BindGroups.get`). ``own`` is False for a device of the
+    caller's, whose own submissions must find ours done.
     """
 
     def __init__(self, found: Found, part: str, own: bool = True):

@@ -13,7 +13,7 @@ import numpy as np
 from registry.errors import BackendError
 from registry.hookspecs import RenderedPass
 from registry.parts import Part, nbytes
-from registry.passes import Buffer, PreparedVariant, Uniform, element_bytes
+from registry.passes import Buffer, EvaluatedVariant, Uniform, element_bytes
 from registry.request import Request, TensorType
 
 from .device import Device
@@ -42,7 +42,7 @@ class Kernel:
     def __init__(
         self,
         request: Request,
-        prepared: PreparedVariant,
+        evaluated: EvaluatedVariant,
         rendered: tuple[RenderedPass, ...],
         device: Device,
         reopen: Callable[[], Device],
@@ -51,10 +51,10 @@ class Kernel:
         self.request = request
         self.variant = variant
         self._label = f"{request.op.id} {variant}"
-        self._prepared = prepared
+        self._evaluated = evaluated
         self._rendered = rendered
         self._reopen = reopen
-        private = private_tensors(request, prepared)
+        private = private_tensors(request, evaluated)
         self._private = tuple(private)
         self._sizes = {name: padded(nbytes(t)) for name, t in {**request.tensors, **private}.items()}
         limit = binding_limit(device.profile.limits)
@@ -69,7 +69,7 @@ class Kernel:
 
     def _build(self, device: Device) -> tuple[Device, tuple[_Step, ...]]:
         steps = []
-        for item, text in zip(self._prepared.passes, self._rendered, strict=True):
+        for item, text in zip(self._evaluated.passes, self._rendered, strict=True):
             if 0 in item.grid:  # nothing to do; its buffers need not even exist
                 continue
             kinds = tuple(_kind(binding) for binding in item.bindings)
@@ -152,9 +152,9 @@ class Kernel:
             bind_group(step.shape, [buffers[b] if type(b) is str else b for b in step.bindings])
             for step in steps
         ]
-        if self._prepared.scratch:
+        if self._evaluated.scratch:
             encoder = recorder.encoder(self._label)
-            for item in self._prepared.scratch:
+            for item in self._evaluated.scratch:
                 encoder.clear_buffer(buffers[f"scratch {item}"])
         for step, group in zip(steps, groups, strict=True):
             recorder.dispatch(self._label, step.pipeline, group, step.grid)
@@ -196,10 +196,10 @@ class Series:
             )
 
 
-def private_tensors(request: Request, prepared: PreparedVariant) -> dict[str, TensorType]:
+def private_tensors(request: Request, evaluated: EvaluatedVariant) -> dict[str, TensorType]:
     """What a run holds besides what the caller sees: outputs nobody asked for, and scratch of the passes."""
     unasked = {role: tensor for role, tensor in request.outputs.items() if role not in request.asked}
-    return unasked | {f"scratch {name}": tensor for name, tensor in prepared.scratch.items()}
+    return unasked | {f"scratch {name}": tensor for name, tensor in evaluated.scratch.items()}
 
 
 def _on_host(role: str, value: Any, device: Device) -> np.ndarray[Any, Any]:

@@ -9,10 +9,9 @@ from typing import Any
 
 from registry.errors import ContractError, suggestion
 from registry.language.values import Features
+from registry.scope import FOLD_WIDTH
 
 from .implementations import DEFAULT, IMPLEMENTATIONS
-
-MAX_GROUPS = 65535
 
 # The limits every WebGPU device has at least.
 # https://www.w3.org/TR/webgpu/#limits
@@ -136,7 +135,7 @@ def make_profile(
 ) -> Profile:
     """Fills in what is missing: default limits, adapter names, and the cap on workgroups per dimension."""
     full = {**DEFAULT_LIMITS, **{name: int(value) for name, value in limits.items()}}
-    full["maxComputeWorkgroupsPerDimension"] = min(full["maxComputeWorkgroupsPerDimension"], MAX_GROUPS)
+    full["maxComputeWorkgroupsPerDimension"] = min(full["maxComputeWorkgroupsPerDimension"], FOLD_WIDTH)
     info: dict[str, Any] = {
         "vendor": str(adapter.get("vendor") or "").lower(),
         "architecture": str(adapter.get("architecture") or "").lower(),

@@ -17,7 +17,7 @@ from registry.language.templates import TemplateError, parse_template
 from registry.language.values import EvaluationError
 from registry.manifest import Variant
 from registry.opinfo import Op
-from registry.passes import PreparedPass, PreparedVariant, Uniform, evaluate_variant
+from registry.passes import EvaluatedPass, EvaluatedVariant, Uniform, evaluate_variant
 from registry.request import Request
 
 from .implementations import IMPLEMENTATIONS
@@ -33,18 +33,18 @@ _DIRECTIVE = re.compile(r"^[ \t]*(?:enable|requires)\b[^;]{0,256};[ \t]*\n?", re
 
 def render_variant(
     request: Request, variant: Variant, profile: Profile
-) -> tuple[PreparedVariant, tuple[RenderedPass, ...]]:
+) -> tuple[EvaluatedVariant, tuple[RenderedPass, ...]]:
     """Evaluates and renders every pass of a variant.
 
     Raises:
         BackendError: an expression or a template fails; names op, variant and the template's line.
     """
     with metered():
-        prepared = evaluate(request, variant, profile)
-        return prepared, tuple(_render(request.op, variant, item, profile) for item in prepared.passes)
+        evaluated = evaluate(request, variant, profile)
+        return evaluated, tuple(_render(request.op, variant, item, profile) for item in evaluated.passes)
 
 
-def evaluate(request: Request, variant: Variant, profile: Profile) -> PreparedVariant:
+def evaluate(request: Request, variant: Variant, profile: Profile) -> EvaluatedVariant:
     """Evaluates every pass of a variant, without its templates.
 
     Raises:
@@ -57,7 +57,7 @@ def evaluate(request: Request, variant: Variant, profile: Profile) -> PreparedVa
         raise BackendError(str(error), op=request.op.id, backend="webgpu", variant=variant.id) from error
 
 
-def declarations(item: PreparedPass) -> str:
+def declarations(item: EvaluatedPass) -> str:
     """The block of a pass's uniform structs and bindings; a binding's index is its place in the list."""
     structs: dict[str, str] = {}
     lines = []
@@ -93,7 +93,7 @@ def add_headers(source: str, implementation: str) -> str:
     return "\n".join([*(headers[need] for need in needs if need in headers), body])
 
 
-def _render(op: Op, variant: Variant, item: PreparedPass, profile: Profile) -> RenderedPass:
+def _render(op: Op, variant: Variant, item: EvaluatedPass, profile: Profile) -> RenderedPass:
     block = declarations(item)
     env = {"device": profile.namespace(), "wgsl": {"resourceDeclarations": block}}
     body = _template_text(op, item.template)

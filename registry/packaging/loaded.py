@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from .errors import ContractError
+from ..errors import ContractError
 
 if TYPE_CHECKING:
-    from .opinfo import Op
+    from ..opinfo import Op
 
 
 class Loaded:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from .accuracy import round_to
-from .arrays import dtype_name
-from .dtypes import numpy_dtype
-from .errors import ContractError, suggestion
-from .opinfo import Op
+from ..accuracy import round_to
+from ..arrays import dtype_name
+from ..dtypes import numpy_dtype
+from ..errors import ContractError, suggestion
+from ..opinfo import Op
 
 _SPEC = re.compile(r"(?P<name>\w+)=(?P<value>.+)", re.S)
 _SHAPE = re.compile(r"\[?\s*(?P<dims>\d+(?:\s*[x,]\s*\d+)*)?\s*\]?(?::(?P<dtype>\w+))?")
