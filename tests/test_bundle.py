@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from test_comparison import LN, N4, X, answer_with, with_stranger
 from test_package import write
 
+import registry
 import registry_manifests
 import registry_numpy
 from registry import ContractError, PackageError, Registry, RegistryError
@@ -271,9 +272,11 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundl
         assert done.exit_code == 1 and f"registry replay {kept}" in done.stdout
         assert "--save FILE keeps it" in CliRunner().invoke(main, call).stdout
         patch.setenv("REGISTRY_BUNDLES", str(tmp_path / "folder"))
+        registry.refresh()
         CliRunner().invoke(main, call)
         assert len(list((tmp_path / "folder").iterdir())) == 1
         assert CliRunner().invoke(main, ["replay", kept, "--backend", "numpy"]).exit_code == 1
+    registry.refresh()
     done = CliRunner().invoke(main, ["replay", kept, "--backend", "numpy", "--json"])
     found = json.loads(done.stdout)
     assert done.exit_code == 0 and found["ok"] and not found["same"]
