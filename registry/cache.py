@@ -54,13 +54,13 @@ def write_whole(file: Path, data: bytes | memoryview, private: bool = False) -> 
     """
     if "\0" in str(file):
         raise OSError(errno.EINVAL, "a name cannot hold a zero byte")
-    file = Path(os.path.realpath(file))
-    file.parent.mkdir(parents=True, exist_ok=True)
     there = file.exists()
-    if there and not file.is_file() and not file.is_dir():
+    if there and not file.is_file() and not file.is_dir():  # before its link is followed: a pipe has no name
         with file.open("wb") as device:
             device.write(data)
         return
+    file = Path(os.path.realpath(file))
+    file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=file.parent, prefix=".draft-", delete=False) as draft:
         try:
             draft.write(data)

@@ -76,6 +76,8 @@ def read_lock(path: Path) -> Lock:
         ContractError: there is none, or it cannot be read; says which command writes one.
     """
     try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait without end
+            raise ContractError(f"{path}: no lock of decisions, for it is no file")
         text = path.read_text(encoding="utf-8")
         if json_depth(text) > MAX_DEPTH:
             raise ContractError(f"{path}: more than {MAX_DEPTH} levels; it is no lock of decisions")
