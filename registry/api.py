@@ -136,9 +136,10 @@ class Registry(Dispatcher):
             PackageError: the file is no bundle, or damaged, truncated or made to deceive.
             ContractError: it cannot be read; no such op, backend or variant; the call breaks the contract.
         """
+        from .cache import path_of
         from .comparing.replaying import replay
 
-        return replay(self, Path(bundle), backend, variant, device, op)
+        return replay(self, path_of(bundle, "bundle"), backend, variant, device, op)
 
     def bench(self, op: str | Op, /, *tensors: Any, variants: bool = False, **named: Any) -> Benchmark:
         """Times this call on every available backend, or those it names, side by side.
@@ -197,12 +198,13 @@ class Registry(Dispatcher):
         Raises:
             ContractError: the file is no lock, or cannot be written.
         """
+        from .cache import path_of
         from .decisions.lockfile import add
         from .decisions.recording import Log
 
         if not isinstance(log, Log):
             raise ContractError(f"freeze takes a log of record(); found {log!r}")
-        return add(Path(path), log.decisions, log.conditions, sources=sources)
+        return add(path_of(path, "path"), log.decisions, log.conditions, sources=sources)
 
     def check(self, path: str | Path = "decisions.lock") -> Check:
         """Decides every request of a lock anew, on this machine and without data; nothing runs.
@@ -214,6 +216,7 @@ class Registry(Dispatcher):
         Raises:
             ContractError: there is no such file, or it is no lock.
         """
+        from .cache import path_of
         from .decisions.checking import check
 
-        return check(self, Path(path))
+        return check(self, path_of(path, "path"))

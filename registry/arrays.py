@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .dtypes import LONG_NAMES, STORAGE, numpy_dtype
-from .errors import ContractError
+from .errors import ContractError, RegistryError
 
 NumpyArray = np.ndarray[Any, Any]
 Owner = Callable[[object], str | None]
@@ -62,6 +62,16 @@ def describe(value: object, name: str, owner: Owner = no_owner) -> ArrayType:
         return ArrayType("numpy", value.shape, dtype_name(value.dtype, name))
     if is_pair(value):
         return _describe_pair(value, name)
+    try:
+        return _describe_other(value, name, owner)
+    except RegistryError:
+        raise
+    except Exception as error:  # whatever a stranger's object raises
+        found = f"a {_type_name(value)} that cannot be read ({type(error).__name__}: {error})"
+        raise _no(name, found, "pass an array") from error
+
+
+def _describe_other(value: object, name: str, owner: Owner) -> ArrayType:
     device = owner(value)
     if _root(value) == "torch" and hasattr(value, "requires_grad"):
         return _describe_torch(value, name, device)
@@ -78,8 +88,12 @@ def describe(value: object, name: str, owner: Owner = no_owner) -> ArrayType:
         return _describe_dlpack(value, name)
     if hasattr(value, "__cuda_array_interface__"):
         raise _elsewhere(name, value)
+    raise _no(name, f"a {_type_name(value)}", "pass an array")
+
+
+def _type_name(value: object) -> str:
     module = "" if _root(value) == "builtins" else f"{type(value).__module__}."
-    raise _no(name, f"a {module}{type(value).__qualname__}", "pass an array")
+    return f"{module}{type(value).__qualname__}"
 
 
 def to_host(value: object) -> NumpyArray:

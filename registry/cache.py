@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from .errors import ContractError
 
 VARIABLE = "REGISTRY_CACHE_DIR"
 
@@ -26,25 +29,59 @@ def cache_folder() -> Path:
     return Path(os.path.expanduser(root)) / "kernel-registry"
 
 
-def write_whole(file: Path, data: bytes | memoryview, mode: int = 0o600) -> None:
+def path_of(value: object, name: str) -> Path:
+    """A path that a caller gives.
+
+    Raises:
+        ContractError: it is none; ``name`` says of which argument.
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text:
+        raise ContractError(f"{name} is {value!r}; needed: a path", argument=name)
+    return Path(text)
+
+
+def write_whole(file: Path, data: bytes | memoryview, private: bool = False) -> None:
     """Writes a file so that a reader, at any time, finds all of the old content or all of the new; so does
     whoever looks after the process was killed.
 
+    Behind a symbolic link its target is written. A file that is there keeps its permissions; a new one has
+    the process's usual ones, or where it is ``private`` those of its owner alone. What is no file, such as
+    ``/dev/null`` or a pipe, is written to and stays what it is.
+
     Raises:
-        OSError: the folder cannot be made or written to.
+        OSError: the folder cannot be made or written to, or the name can be none.
     """
+    if "\0" in str(file):
+        raise OSError(errno.EINVAL, "a name cannot hold a zero byte")
+    there = file.exists()
+    if there and not file.is_file() and not file.is_dir():  # before its link is followed: a pipe has no name
+        with file.open("wb") as device:
+            device.write(data)
+        return
+    file = Path(os.path.realpath(file))
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=file.parent, prefix=".draft-", delete=False) as draft:
         try:
             draft.write(data)
             draft.close()
-            os.chmod(draft.name, mode)
+            if not private:
+                os.chmod(draft.name, file.stat().st_mode & 0o777 if there else 0o666 & ~_umask())
             os.replace(draft.name, file)
         except BaseException:
             draft.close()
             with suppress(OSError):
                 os.unlink(draft.name)
             raise
+
+
+def _umask() -> int:
+    """The process's mask of permissions, where it can be read without setting it."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.partition("Umask:")[2].split(maxsplit=1)[0], 8)
+    except (OSError, ValueError, IndexError):
+        return 0o022
 
 
 @contextmanager

@@ -100,6 +100,8 @@ def _backends(op: Op, value: Any) -> str | tuple[str, ...] | None:
         return value
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise wrong(op, f"backend= is {value!r}; needed: a name or a sequence of names", "backend")
+    if not value:
+        raise wrong(op, "backend= names no backend", "backend")
     return tuple(value)
 
 

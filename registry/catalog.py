@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import BackendError, ContractError, ManifestError, RegistryError, suggestion
 from .hookspecs import Availability, Backend
 from .packaging.loaded import Loaded
+from .switches import switched
 
 if TYPE_CHECKING:
     from .measuring.tuned import Store
@@ -29,6 +30,8 @@ class Catalog:
     """
 
     def __init__(self, extra: Iterable[object], entry_points: bool):
+        if not isinstance(extra, Iterable) or isinstance(extra, str | bytes):
+            raise ContractError(f"plugins={extra!r}; needed: a sequence of modules or objects")
         self.extra = tuple(extra)
         self.entry_points = entry_points
         self._lock = threading.RLock()
@@ -250,14 +253,11 @@ class Catalog:
 
     def frozen(self) -> bool:
         """Whether the environment takes packages by name from the lock alone."""
-        return self._is_set("REGISTRY_FROZEN")
+        return switched(self._environment, "REGISTRY_FROZEN")
 
     def accepts_software(self, name: str) -> bool:
         """Whether the environment lets a backend's software adapter win an automatic choice."""
-        return self._is_set(f"REGISTRY_{name.upper()}_SOFTWARE")
-
-    def _is_set(self, variable: str) -> bool:
-        return self._environment.get(variable, "") not in ("", "0")
+        return switched(self._environment, f"REGISTRY_{name.upper()}_SOFTWARE")
 
     # Measured choices
 
@@ -275,7 +275,7 @@ class Catalog:
     @property
     def tuned(self) -> bool:
         """Whether measured choices count: unless ``REGISTRY_TUNED=0`` or ``configure(tuned=False)``."""
-        return self._tuned and self._environment.get("REGISTRY_TUNED") != "0"
+        return self._tuned and switched(self._environment, "REGISTRY_TUNED", default=True)
 
     def version(self, name: str) -> str:
         """The version of the distribution that a backend comes from; empty for one given directly."""
@@ -323,6 +323,10 @@ class Catalog:
 def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
     try:
         backend.check_options(options)
+        part = options.get("device")
+        if part not in (None, "0") and type(backend).place is Backend.place:
+            found, needed = f"no device {part!r}: it works on host arrays", f"{backend.name!r} alone"
+            return Availability(False, "the device is there", found, needed)
         here = backend.probe(options)
         if not isinstance(here, Availability):
             raise TypeError(f"probe gave {here!r}; needed: an Availability")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import warnings
 from typing import Any
@@ -34,6 +36,26 @@ class _Group(click.Group):
         except RegistryError as error:
             print_text(f"{type(error).__name__}: {error}", stderr=True)
             sys.exit(2)
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """The command line; where there is no room for what it prints, it says so."""
+        try:
+            try:
+                return super().main(*arguments, **options)
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in _NOT_WRITTEN or error.filename is not None:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's own last flush
+            if error.errno == errno.EPIPE:  # nobody reads on, which is no fault
+                sys.exit(1)
+            click.echo(f"what is printed cannot be written: {error.strerror}", err=True)
+            sys.exit(2)
+
+
+_NOT_WRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EIO)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

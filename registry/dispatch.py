@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import arrays
 from .call import Call, parse_call
 from .catalog import KEEP, Catalog
-from .errors import ContractError
+from .errors import ContractError, blaming
 from .inspection import Inspection
 from .memo import Memo, make_route
 from .plan import Plan
@@ -81,7 +81,8 @@ class Dispatcher(Inspection):
         """Within it, device work of this thread's calls may go out as one submission; done on leaving."""
         with ExitStack() as stack:
             for backend in self.catalog.plugins.batching:
-                backend.begin_batch()
+                with blaming(backend.name, "begin_batch"):
+                    backend.begin_batch()
                 stack.callback(backend.end_batch)
             yield
 
@@ -95,7 +96,9 @@ class Dispatcher(Inspection):
             BackendError: the device is not there, with what would help, or does not take it.
         """
         backend, options = self.catalog.ready(device)
-        return backend.place(self.host(array), options)
+        host = self.host(array)
+        with blaming(backend.name, "to_device"):
+            return backend.place(host, options)
 
     def host(self, array: Any) -> arrays.NumpyArray:
         """Any array or device tensor as a NumPy array."""
@@ -103,16 +106,21 @@ class Dispatcher(Inspection):
         if kind.kind == "pair":
             raise ContractError("a (shape, dtype) pair holds no data; pass an array")
         if kind.device is not None:
-            return self.catalog.at(kind.device).host(array)
+            owner = self.catalog.at(kind.device)
+            with blaming(owner.name, "a copy to the host"):
+                return owner.host(array)
         return arrays.to_host(array)
 
     def empty(self, shape: Sequence[int], dtype: Any, device: str) -> Any:
         """A tensor of undefined contents on a backend's device. Raises as ``to_device``."""
         backend, options = self.catalog.ready(device)
+        if dtype is None:  # which NumPy takes for float64
+            raise ContractError("dtype is None; needed: a name such as 'float32'")
         if not isinstance(shape, Sequence):
             raise ContractError(f"shape is {shape!r}; needed: a sequence of dimensions")
         kind = arrays.describe((tuple(shape), arrays.dtype_name(dtype, "dtype")), "empty")
-        return backend.empty(kind.shape, kind.dtype, options)
+        with blaming(backend.name, "empty"):
+            return backend.empty(kind.shape, kind.dtype, options)
 
     # Settings
 

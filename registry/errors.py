@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,18 @@ def as_backend_error(error: Exception, *, op: str, backend: str, variant: str) -
         made = BackendError(said, op=op, backend=backend, variant=variant)
     made.__cause__ = error
     return made
+
+
+@contextmanager
+def blaming(backend: str, doing: str) -> Iterator[None]:
+    """Within it, whatever a backend raises but our own errors is a BackendError that says who did what."""
+    try:
+        yield
+    except RegistryError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise BackendError(f"{doing} failed: {said}", backend=backend) from error
 
 
 class RegistryWarning(UserWarning):

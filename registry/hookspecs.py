@@ -101,6 +101,20 @@ class Availability:
     note: str = ""
     record: object = None
 
+    def __post_init__(self) -> None:
+        for kind, names in _KINDS:
+            for name in names:
+                if not isinstance(value := getattr(self, name), kind):
+                    found = f"{name} is a {type(value).__name__}"
+                    raise TypeError(f"Availability: {found}; needed: a {kind.__name__}")
+
+
+_KINDS: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (bool, ("available", "hardware")),
+    (str, ("condition", "found", "needed", "name", "note")),
+    (Mapping, ("device", "details")),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RenderedPass:

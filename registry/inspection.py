@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .call import Call, parse_call
 from .catalog import Catalog
+from .errors import BackendError, blaming
 from .status import Status, statuses
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Inspection:
         Arguments as ``explain``; errors as ``render``. Empty for a backend without source text.
         """
         backend, passes = self._render(op, tensors, named)
-        return {item.id: tuple(backend.lint(item)) for item in passes}
+        with blaming(backend.name, "lint"):
+            return {item.id: tuple(backend.lint(item)) for item in passes}
 
     def infer(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, tuple[Shape, str]]:
         """The shape and dtype of each output asked for, without data and without a device.
@@ -125,13 +127,15 @@ class Inspection:
                     availability(self.catalog, row.backend, call, request),
                 )
                 exact = decision.request_of(row)
-                found[row.backend] = 0 if request.empty else backend.scratch_bytes(exact, row.claim, here)
+                with blaming(row.backend, "scratch_bytes"):
+                    found[row.backend] = 0 if request.empty else backend.scratch_bytes(exact, row.claim, here)
         return found
 
     def _render(
         self, op: str | Op, tensors: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Backend, tuple[RenderedPass, ...]]:
         from .decide import Policy
+        from .hookspecs import RenderedPass
         from .selection import availability, choose
 
         call = parse_call(self.op(op), tensors, named)
@@ -141,7 +145,12 @@ class Inspection:
         assert row.claim is not None
         here = availability(self.catalog, row.backend, call, request)
         backend = self.catalog.backend(row.backend)
-        return backend, backend.render(decision.request_of(row), row.claim, here)
+        with blaming(row.backend, "render"):
+            passes = tuple(backend.render(decision.request_of(row), row.claim, here))
+        odd = [item for item in passes if not isinstance(item, RenderedPass)]
+        if odd:
+            raise BackendError(f"render gave {odd[0]!r}; needed: passes of RenderedPass", backend=row.backend)
+        return backend, passes
 
     def _bind(self, call: Call) -> Request:
         from .planning import bind_call

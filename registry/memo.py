@@ -10,7 +10,6 @@ from operator import call, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from .call import OPTIONS
-from .errors import ContractError
 from .readers import Reader, Readers
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class Memo:
                 form = Form(name, tuple(map(self._readers.of, map(type, values))))
             kinds = tuple(map(call, form.readers, values))
             return (form, kinds), form.routes.get(kinds)
-        except (ContractError, TypeError, RecursionError):
+        except Exception:  # a stranger's object may raise anything; read in full, it is named
             return None, None
 
     def put(self, key: Key, route: Route, generation: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import arrays
 from .arrays import ArrayType
-from .call import Call, parse_call
+from .call import Call, parse_call, wrong
 from .catalog import Catalog
 from .dtypes import numpy_dtype
 from .errors import BackendError, ContractError, RegistryError, as_backend_error
@@ -223,15 +223,19 @@ class Plan:
         return on_host
 
     def _given(self, role: str, value: Any, inputs: Mapping[str, Any], known: bool) -> Any:
+        op = self.request.op
         if not known:
             self._check_kind(role, value)
         if self.target.owns(value):
             for name, source in inputs.items():
                 if not isinstance(source, np.ndarray) and self.target.overlaps(value, source):
-                    raise ContractError(f"out {role} is input {name}; results never overwrite inputs")
+                    raise wrong(op, f"out {role} is input {name}; results never overwrite inputs", role)
             return value
         hosts = {name: source for name, source in inputs.items() if isinstance(source, np.ndarray)}
-        return arrays.check_out(role, value, hosts)
+        try:
+            return arrays.check_out(role, value, hosts)
+        except ContractError as error:
+            raise wrong(op, str(error), role) from None
 
     def _check_kind(self, role: str, value: Any) -> None:
         tensor = self.request.outputs[role]
@@ -244,7 +248,8 @@ class Plan:
                 argument=role,
             )
         if kind.device is not None and not self._at_home(kind.device):
-            raise ContractError(f"out {role} is on {kind.device}, but {self.backend} runs this plan")
+            text = f"out {role} is on {kind.device}, but {self.backend} runs this plan"
+            raise wrong(self.request.op, text, role)
 
     def _check_distinct(self, destinations: Mapping[str, Any]) -> None:
         seen: list[tuple[str, Any]] = []

@@ -17,6 +17,7 @@ import pluggy
 
 from .errors import PluginError, RegistryWarning, shorten
 from .hookspecs import API_VERSION, ENTRY_POINT_GROUP, Backend, Hooks, Reference
+from .switches import switched
 
 OURS = "kernel-registry"
 VARIABLE = "REGISTRY_PLUGINS"
@@ -74,7 +75,7 @@ def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plu
         PluginError: a plugin is broken, under ``REGISTRY_STRICT=1`` only.
     """
     found = Plugins()
-    strict = os.environ.get("REGISTRY_STRICT", "") not in ("", "0")
+    strict = switched(os.environ, "REGISTRY_STRICT")
     entries = _wanted(_entry_points(), found) if entry_points else []
     entries += [_Entry(_name(plugin), "given directly", lambda plugin=plugin: plugin) for plugin in extra]
     brought: list[_Brought] = []
@@ -187,12 +188,20 @@ def _check_backend(backend: object, entry: _Entry) -> None:
     wrong = None
     if not isinstance(backend, Backend):
         wrong = f"registry_backends gave a {type(backend).__qualname__}; needed: registry.Backend"
-    elif not isinstance(backend.priority, int | float) or isinstance(backend.priority, bool):
-        wrong = f"priority {backend.priority!r}; needed: a number"
+    elif (
+        not isinstance(backend.priority, int | float)
+        or isinstance(backend.priority, bool)
+        or not abs(backend.priority) < 1e9
+    ):
+        wrong = f"priority {shorten(repr(backend.priority), 40)}; needed: a number below a thousand million"
     elif not isinstance(backend.name, str) or not backend.name.isidentifier():
         wrong = f"backend name {backend.name!r}; needed: a Python identifier"
     elif backend.api_version != API_VERSION:
         wrong = f"made for plugin interface {backend.api_version}; this is interface {API_VERSION}"
+    elif not isinstance(backend.option_names, tuple | list) or not all(
+        isinstance(name, str) for name in backend.option_names
+    ):
+        wrong = f"option_names {backend.option_names!r}; needed: a tuple of names"
     if wrong:
         raise PluginError(wrong, plugin=entry.name, distribution=entry.distribution)
 

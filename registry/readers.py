@@ -15,6 +15,10 @@ Reader = Callable[[Any], Hashable]
 """Tells what of an argument decides the plan, beside its type."""
 
 
+MAX_TYPES = 1024
+"""The readers of so many types are kept."""
+
+
 class Readers:
     """The reader of each type. Thread-safe."""
 
@@ -30,7 +34,9 @@ class Readers:
         """The reader of a type. It raises ContractError or TypeError for what is dear to tell apart."""
         known = self._known.get(kind)
         if known is None:
-            known = self._known[kind] = self._find(kind)
+            known = self._find(kind)
+            if len(self._known) < MAX_TYPES:  # programs may make types without end, which it would keep
+                self._known[kind] = known
         return known
 
     def _find(self, kind: type) -> Reader:

@@ -9,7 +9,7 @@ from .call import Call
 from .catalog import Catalog
 from .decide import Offer, Policy, against_backend, decide
 from .decision import Decision, Reason
-from .errors import ContractError, suggestion
+from .errors import BackendError, ContractError, blaming, suggestion
 from .hookspecs import Availability, Claim, Refusal
 from .language.expressions import parse
 from .measuring.tuned import find
@@ -110,8 +110,6 @@ def considered(catalog: Catalog, call: Call) -> tuple[str, ...]:
     """The backends to try, in order: those of the call, else those the user listed, else all by priority."""
     asked = (call.backend,) if isinstance(call.backend, str) else call.backend
     names = None if asked is None else tuple(catalog.known(name) for name in asked)
-    if names == ():
-        raise ContractError("backend= names no backend")
     if call.profile is not None:
         if not isinstance(call.profile, Mapping):
             raise ContractError(f"profile= is {call.profile!r}; needed: a mapping of backends to devices")
@@ -137,7 +135,11 @@ def considered(catalog: Catalog, call: Call) -> tuple[str, ...]:
 def availability(catalog: Catalog, name: str, call: Call, request: Request) -> Availability:
     """How a backend stands for a call: on this machine, or on the device that the call describes."""
     if call.profile is not None:
-        return catalog.backend(name).imagine(call.profile[name])
+        with blaming(name, "imagine"):
+            found = catalog.backend(name).imagine(call.profile[name])
+        if not isinstance(found, Availability):
+            raise BackendError(f"imagine gave {found!r}; needed: an Availability", backend=name)
+        return found
     here = catalog.availability(name, place_of(catalog, name, call, request))
     return replace(here, hardware=True) if catalog.accepts_software(name) else here
 
@@ -164,7 +166,7 @@ def claims_of(catalog: Catalog, name: str, op: Op) -> tuple[Claim | Refusal, ...
     """What a backend offers for an op, of a package its own variants only; where that is nothing, why."""
     try:
         claims = _listed(catalog, name, op)
-    except Exception as error:  # a stranger's plugin must not stop the others
+    except (Exception, SystemExit) as error:  # a stranger's plugin must not stop the others
         from .plugins import one_line
 
         return (Refusal("claims can be listed", one_line(error), "a working plugin"),)
@@ -186,7 +188,7 @@ def claims_fault(catalog: Catalog, name: str, op: Op) -> str | None:
             for condition in (*claim.when, *claim.demote_when) if isinstance(claim, Claim) else ():
                 if isinstance(condition, str):
                     parse(condition)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return one_line(error)
     return None
 

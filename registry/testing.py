@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .api import Registry
+from .cache import path_of
 from .comparing.text import failure_lines, verdict_lines
 from .errors import ContractError
 from .package import Handle
@@ -50,17 +51,22 @@ def assert_backends_agree(
         ContractError: the call breaks the contract; no such backend.
     """
     __tracebackhide__ = True  # pytest then shows the caller's line
-    reg = registry or _shared()
+    reg = _shared() if registry is None else registry
+    if not isinstance(reg, Registry):
+        raise ContractError(f"registry= is {reg!r}; needed: a Registry")
+    folder = None if bundles is None else path_of(bundles, "bundles")
     if "backend" in named:
         raise ContractError("assert_backends_agree takes backends=, one or several, in place of backend=")
     if backends is not None:
+        if not isinstance(backends, Collection) or isinstance(backends, bytes):
+            raise ContractError(f"backends= is {backends!r}; needed: a name or a sequence of names")
         named["backend"] = [backends] if isinstance(backends, str) else list(backends)
     compare = op.compare if isinstance(op, Handle) else partial(reg.compare, op)
     report = compare(*tensors, cases=cases, seed=seed, **named)
     absent = [name for name in named.get("backend", ()) if name not in {row.backend for row in report.rows}]
     if report.ok and not absent:
         return report
-    raise AssertionError(_message(report, absent, _save(reg, report, bundles)))
+    raise AssertionError(_message(report, absent, _save(reg, report, folder)))
 
 
 def _shared() -> Registry:
@@ -69,8 +75,8 @@ def _shared() -> Registry:
     return registry._shared
 
 
-def _save(reg: Registry, report: Report, bundles: str | Path | None) -> list[Path]:
-    folder = Path(bundles) if bundles is not None else reg.catalog.bundles()
+def _save(reg: Registry, report: Report, given: Path | None) -> list[Path]:
+    folder = given or reg.catalog.bundles()
     return [] if folder is None else report.save_failures(folder)
 
 

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 # direction, show a text in another order than it has.
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+# A text that is not closed goes on to the end: or each of its quotes would be looked through anew.
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.?)*(?:"|\Z)|[\[\]{}]', re.S)
+
 
 def odd_character(text: str) -> str | None:
     """The first control character, mark of direction or half of a surrogate pair in a text, written out; None
@@ -30,3 +33,12 @@ def lay_out(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in table
     ]
+
+
+def json_depth(text: str) -> int:
+    """How deeply objects and lists of a JSON text lie in each other; told without recursion."""
+    depth = deepest = 0
+    for found in _BRACKET.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        deepest = max(deepest, depth)
+    return deepest

@@ -284,6 +284,7 @@ def test_the_command_line(
         CliRunner().invoke(main, call)
         assert len(list((tmp_path / "folder").iterdir())) == 1
         assert CliRunner().invoke(main, ["replay", kept, "--backend", "numpy"]).exit_code == 1
+    registry.refresh()
     done = CliRunner().invoke(main, ["replay", kept, "--backend", "numpy", "--json"])
     found = json.loads(done.stdout)
     assert done.exit_code == 0 and found["ok"] and not found["same"]

@@ -388,8 +388,8 @@ def test_the_command_line(webgpu: Registry, server: Hub, package: Path) -> None:
     assert done.exit_code == 0 and commit in done.output
     assert cli("lock", f"{NAME}@v1").exit_code == 0
     done = cli("run", NAME, "X=1x2x4", "bias=4", "skip=1x2x4", "--frozen", "--json")
-    assert json.loads(done.output)["backend"] == "webgpu"
-    listed = json.loads(cli("ops", "--json").output)
+    assert json.loads(done.stdout)["backend"] == "webgpu"
+    listed = json.loads(cli("ops", "--json").stdout)
     assert listed[-1]["op"] == "com.microsoft::BiasAdd" and listed[-1]["from"] == f"{NAME} (v1, {commit})"
     assert commit[:12] in cli("ops").output
     done = cli("test", NAME, "--cases", "1", "--backend", "webgpu", "--frozen")

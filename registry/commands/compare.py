@@ -11,6 +11,7 @@ import click
 from rich.text import Text
 
 from ..api import Registry
+from ..cache import path_of, write_whole
 from ..comparing.report import Report
 from ..comparing.running import compare
 from ..comparing.text import failure_lines, skipped_lines, verdict_lines
@@ -49,6 +50,8 @@ def compare_command(
     **options: Any,
 ) -> None:
     """Run every eligible backend and variant and judge each against the float64 reference."""
+    if save is not None and html is not None and Path(save).resolve() == Path(html).resolve():
+        raise click.UsageError(f"--save and --html: two files; both are {save!r}.")
     registry = shared()
     target, named = read_call(True, **options)
     cases = _cases(target, named, case_texts, count, options["seed"])
@@ -57,7 +60,7 @@ def compare_command(
     notes = _keep(registry, report, save)
     if html is not None:
         try:
-            Path(html).write_text(report.html(), encoding="utf-8")
+            write_whole(path_of(html, "--html"), report.html().encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise ContractError(f"--html {html}: cannot be written ({error})") from error
         notes.append(f"page: {html}")
@@ -89,8 +92,8 @@ def replay_command(
     Results are judged by the bundle's expected values, and held against the bits that were found there.
     """
     registry = shared()
-    names = [each.strip() for each in backend.split(",")] if backend else None
-    op = find_op(registry, name, False) if name else None
+    names = None if backend is None else [each.strip() for each in backend.split(",")]
+    op = None if name is None else find_op(registry, name, False)
     found = registry.replay(bundle, backend=names, variant=variant, device=device, op=op)
     if as_json:
         print_json(found.as_dict())

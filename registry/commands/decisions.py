@@ -43,7 +43,7 @@ def freeze_command(as_json: bool, file: Path, no_sources: bool, **options: Any) 
     """
     command = _command(options)
     if command is not None:
-        made, lock = _run(command, file, not no_sources)
+        made, lock = _run(command, file, not no_sources, as_json)
     else:
         made, lock = _freeze_one(options, file, not no_sources)
     _print(made, lock, as_json)
@@ -68,19 +68,24 @@ def _command(options: dict[str, Any]) -> list[str] | None:
     return [sys.executable, *words] if script else words
 
 
-def _run(command: list[str], file: Path, sources: bool) -> tuple[tuple[Decided, ...], Lock]:
+def _run(command: list[str], file: Path, sources: bool, as_json: bool) -> tuple[tuple[Decided, ...], Lock]:
     with tempfile.TemporaryDirectory() as folder:
         drafted = Path(folder) / NAME
         environment = {**os.environ, "REGISTRY_FREEZE": str(drafted)}
         try:
-            status = subprocess.run(command, env=environment, check=False).returncode
+            # What the program prints must not stand between what we print for programs.
+            place = 2 if as_json else None
+            status = subprocess.run(command, env=environment, check=False, stdout=place).returncode
         except OSError as error:
             raise ContractError(f"{command[0]} cannot be run ({error})") from error
         if status != 0:
             click.echo(f"{' '.join(command)} left with {status}; {file} is as it was", err=True)
             sys.exit(status if status > 0 else 128 - status)
         if not drafted.exists():
-            raise ContractError(f"{' '.join(command)} asked nothing of registry; there is nothing to freeze")
+            raise ContractError(
+                f"{' '.join(command)} recorded nothing: it asked nothing of registry, "
+                "or left without Python's own end, as by os._exit"
+            )
         draft = read_lock(drafted)
         lock = add_draft(file, draft, sources)
     return draft.decisions, lock

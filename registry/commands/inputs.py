@@ -79,6 +79,8 @@ def read_settings(settings: Sequence[str], names: Sequence[str], unknown: str) -
         if name not in names:
             known = ", ".join(names) or "none"
             raise ContractError(f"{unknown} {name!r}{suggestion(name, names)}; there are: {known}")
+        if name in found:
+            raise ContractError(f"{name} is given twice: {found[name]!r} and {value!r}")
         try:
             found[name] = json.loads(value)
         except ValueError:

@@ -36,7 +36,7 @@ def find_op(reg: Registry, name: str, frozen: bool) -> Op:
     Raises:
         ContractError, PackageError, ManifestError: there is none, or it is wrong.
     """
-    if Path(name).is_dir() or "/" in name:
+    if "/" in name or (name and Path(name).is_dir()):
         return reg.load(name, frozen=frozen or None).op
     return reg.op(name)
 

@@ -32,7 +32,9 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
     from ..packaging.lock import add_entries, read_lock
 
     lock = read_lock(Catalog((), False).lock_path())
-    wanted = [make_reference(package, None, None)] if package else [entry.reference for entry in lock.entries]
+    wanted = [entry.reference for entry in lock.entries]
+    if package is not None:
+        wanted = [make_reference(package, None, None)]
     rows = []
     entries = []
     for reference in wanted:

@@ -36,9 +36,11 @@ def tune_command(
     as many rows to the next power of two; on this machine, with these devices, drivers and sources. Results
     are judged first. The static choice stays where nothing is faster by more than the spread.
     """
+    if listed and clear:
+        raise click.UsageError("--list and --clear: one or the other.")
     registry = shared()
     if listed or clear:
-        identity = registry.op(op).id if op else None
+        identity = None if op is None else registry.op(op).id
         (_clear if clear else _list)(registry.catalog.store, identity, as_json)
         return
     if op is None:

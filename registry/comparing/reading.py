@@ -18,6 +18,7 @@ from ..accuracy import Expected
 from ..arrays import NumpyArray
 from ..dtypes import STORAGE, numpy_dtype
 from ..errors import ContractError, PackageError, shorten
+from ..text import json_depth
 from .bundle import FORMAT, INDEX, Array, Bundle, array_of
 
 MAX_BYTES = 2**31 - 1
@@ -29,8 +30,6 @@ MAX_MEMBERS = 4096
 MAX_DIRECTORY_BYTES = 1024 * 1024
 
 _NAME = re.compile(r"(?:expected|found|inputs|sources|touched)/[0-9]{1,4}")
-# A text that is not closed goes on to the end: or each of its quotes would be looked through anew.
-_BRACKET = re.compile(r'"(?:[^"\\]|\\.?)*(?:"|\Z)|[\[\]{}]', re.S)
 _END = struct.Struct("<4s4H2LH")  # the end record of a zip archive without a comment
 _LARGE = b"PK\x06\x07"  # what stands before it in archives with the extension for large ones
 
@@ -160,7 +159,7 @@ def _check_members(path: Path, archive: zipfile.ZipFile, size: int) -> None:
 def _index(path: Path, data: bytes) -> Bundle:
     try:
         text = data.decode("utf-8")
-        if _depth(text) > MAX_DEPTH:
+        if json_depth(text) > MAX_DEPTH:
             raise _no(path, f"an index of more than {MAX_DEPTH} levels")
         document = json.loads(text)
         if isinstance(document, dict) and (document.get("format"), document.get("version")) != (FORMAT, 1):
@@ -169,15 +168,6 @@ def _index(path: Path, data: bytes) -> Bundle:
         return msgspec.convert(document, Bundle)
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
         raise _no(path, f"an index that is none ({shorten(str(error), 200)})") from error
-
-
-def _depth(text: str) -> int:
-    """How deeply objects and lists of a JSON text lie in each other; told without recursion."""
-    depth = deepest = 0
-    for found in _BRACKET.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def told(text: str, width: int) -> str:

@@ -159,16 +159,21 @@ class Report:
         Raises:
             ContractError: no such case, its data was not kept, or the file cannot be written.
         """
+        from ..cache import path_of
         from .bundle import write_bundle
 
-        write_bundle(self, self._chosen(case), Path(path))
-        return Path(path)
+        target = path_of(path, "path")
+        write_bundle(self, self._chosen(case), target)
+        return target
 
     def save_failures(self, folder: str | Path) -> list[Path]:
         """Saves every failing case whose data is kept, the first few of many, into a folder, by names that
         are the same for the same failure. Raises as ``save``."""
+        from ..cache import path_of
+
+        place = path_of(folder, "folder")
         kept = [case for case in self.cases if case.failures and case.evidence is not None]
-        return [self.save(Path(folder) / f"{_name(self.op, case)}.zip", case.number) for case in kept]
+        return [self.save(place / f"{_name(self.op, case)}.zip", case.number) for case in kept]
 
     def html(self) -> str:
         """The report as one HTML page that needs no other file."""

@@ -17,7 +17,7 @@ from ..conformance import Case, draw
 from ..conformance.checks import extremes
 from ..conformance.report import command_name
 from ..dtypes import STORAGE
-from ..errors import ContractError, first_line
+from ..errors import ContractError, first_line, shorten
 from ..judging import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
 from ..measuring.conditions import conditions
 from ..opinfo import Op
@@ -52,6 +52,9 @@ def compare(
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """See ``Registry.compare``; ``progress`` gets the number of cases done, and of all."""
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise wrong(op, f"seed={seed!r}; needed: an integer of at least 0")
+    seed, cases = int(seed), int(cases) if isinstance(cases, np.integer) else cases
     found: list[CaseReport] = []
     kept = 0
     total, calls = _calls(registry, op, tensors, named, cases, seed)
@@ -96,7 +99,12 @@ def _calls(
     if cases is None:
         return 1, iter([((tensors, named), None)])
     if isinstance(cases, int) and not isinstance(cases, bool):
+        if cases < 1:
+            raise wrong(op, f"cases={cases}; needed: an integer of at least 1")
+        parse_call(op, (), {name: named.get(name) for name in WITH_DRAWN})  # says what is wrong of these
         others = [name for name, value in named.items() if name not in WITH_DRAWN and not _absent(value)]
+        if "inputs" in others:
+            others = [*(name for name in others if name != "inputs"), *map(str, named["inputs"])]
         if tensors or others:
             what = ", ".join(others) or "tensors"
             raise wrong(op, f"cases={cases} draws what is called; leave {what} away")
@@ -104,7 +112,8 @@ def _calls(
         drawn = draw(registry, op, cases=cases, seed=seed, backend=backend, variant=variant)
         return cases, ((((), {**named, **_arguments(case)}), case) for case in drawn)
     if not isinstance(cases, Sequence) or isinstance(cases, str) or not cases:
-        raise wrong(op, f"cases={cases!r}; needed: a number, or a sequence of mappings of arguments")
+        found = f"a {type(cases).__name__}" if isinstance(cases, Mapping) else shorten(repr(cases), 80)
+        raise wrong(op, f"cases= is {found}; needed: a number, or a sequence of mappings of arguments")
     return len(cases), (_given(op, tensors, named, case) for case in cases)
 
 
@@ -116,7 +125,7 @@ def _given(op: Op, tensors: Sequence[Any], named: Mapping[str, Any], case: Any) 
     if isinstance(case, Case):
         return ((), {**named, **_arguments(case)}), case
     if not isinstance(case, Mapping):
-        raise wrong(op, f"cases= holds {case!r}; needed: a mapping of arguments")
+        raise wrong(op, f"cases= holds {shorten(repr(case), 80)}; needed: a mapping of arguments")
     return (tensors, {**named, **case}), None
 
 

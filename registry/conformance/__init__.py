@@ -14,8 +14,10 @@ strategies for tests of your own.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from ..call import parse_call, wrong
 from ..errors import ContractError, RegistryError
 from .cases import Case, Tensor, read_case
 from .checks import CHECKS, Check, Finding, Outcome, check
@@ -23,7 +25,7 @@ from .replaying import replay
 from .report import BackendReport, Failure, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hypothesis.strategies import SearchStrategy
 
@@ -92,11 +94,12 @@ def draw(
         RegistryError: hypothesis is not installed, or no legal request was found.
         ContractError: no such op, backend or variant, or no case at all.
     """
-    _check_count(cases)
+    target = registry.op(op)
+    _check(target, cases, seed, backend, variant)
     _need_hypothesis()
     from .drawing import drawn
 
-    return drawn(registry, registry.op(op), cases, seed, backend, variant)
+    return drawn(registry, target, cases, seed, backend, variant)
 
 
 def run(
@@ -124,19 +127,22 @@ def run(
         RegistryError: hypothesis is not installed, or no legal request was found.
         ContractError: no such op, backend, variant or check, or no case at all.
     """
-    _check_count(cases)
-    unknown = [name for name in checks if name not in CHECKS]
-    if unknown or not checks:
-        raise ContractError(f"checks={list(checks)!r}; needed: some of {', '.join(CHECKS)}")
+    target = registry.op(op)
+    _check(target, cases, seed, backend, variant)
+    named = isinstance(checks, Collection) and not isinstance(checks, str)
+    if not named or not checks or any(name not in CHECKS for name in checks):
+        raise ContractError(f"checks={checks!r}; needed: some of {', '.join(CHECKS)}")
     _need_hypothesis()
     from .suite import run_suite
 
-    return run_suite(registry, registry.op(op), cases, seed, backend, variant, progress, checks)
+    return run_suite(registry, target, cases, seed, backend, variant, progress, checks)
 
 
-def _check_count(cases: int) -> None:
-    if not isinstance(cases, int) or cases < 1:
-        raise ContractError(f"cases={cases!r}; needed: an integer of at least 1")
+def _check(op: Op, cases: int, seed: int, backend: str | Sequence[str] | None, variant: str | None) -> None:
+    for name, value, least in (("cases", cases, 1), ("seed", seed, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise wrong(op, f"{name}={value!r}; needed: an integer of at least {least}", name)
+    parse_call(op, (), {"backend": backend, "variant": variant})  # says what is wrong of these
 
 
 def _need_hypothesis() -> None:

@@ -10,16 +10,20 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..cache import exclusive, write_whole
 from ..errors import ContractError
+from ..text import json_depth
 from .records import Asked, Chosen, Decided, Rejected, Source, as_plain
 
 NAME = "decisions.lock"
 FORMAT = 1
+MAX_DEPTH = 64
 
 Conditions = Mapping[str, Any]
 """What decisions were made on: date, machine, versions, devices, environment."""
@@ -72,7 +76,12 @@ def read_lock(path: Path) -> Lock:
         ContractError: there is none, or it cannot be read; says which command writes one.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        if path.exists() and not path.is_file():  # reading a pipe would wait without end
+            raise ContractError(f"{path}: no lock of decisions, for it is no file")
+        text = path.read_text(encoding="utf-8")
+        if json_depth(text) > MAX_DEPTH:
+            raise ContractError(f"{path}: more than {MAX_DEPTH} levels; it is no lock of decisions")
+        document = json.loads(text)
         if document["lockFormat"] != FORMAT:
             raise ContractError(f"{path}: lockFormat is {document['lockFormat']!r}; needed: {FORMAT}")
         conditions = {str(name): dict(value) for name, value in document["conditions"].items()}
@@ -82,8 +91,9 @@ def read_lock(path: Path) -> Lock:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, ContractError):
             raise
+        found = str(error) if isinstance(error, OSError | ValueError) else repr(error)
         raise ContractError(
-            f"{path}: no lock of decisions ({error!r}); `registry freeze` writes one"
+            f"{path}: no lock of decisions ({found}); `registry freeze` writes one"
         ) from error
 
 
@@ -97,13 +107,14 @@ def add(path: Path, decisions: Iterable[Decided], conditions: Conditions, *, sou
     """
     decisions = tuple(decisions)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(path.parent):
             lock = read_lock(path) if path.exists() else Lock(path)
             lock = lock.plus([_placed(each, path) for each in decisions], conditions)
             if sources:
                 for source in (source for each in decisions for source in each.chosen.passes if source.text):
-                    write_whole(lock.sources / _file(source), source.text.encode(), mode=0o644)
-            write_whole(path, _text(lock).encode(), mode=0o644)
+                    write_whole(lock.sources / _file(source), source.text.encode())
+            write_whole(path, _text(lock).encode())
             _tidy(lock)
             return lock
     except OSError as error:
@@ -146,17 +157,14 @@ def _file(source: Source) -> str:
 
 
 def _decided(item: Mapping[str, Any]) -> Decided:
-    asked, chosen = dict(item["asked"]), dict(item["chosen"])
-    asked["outputs"] = tuple(asked["outputs"])
-    if isinstance(asked.get("backend"), list):
-        asked["backend"] = tuple(asked["backend"])
-    chosen["passes"] = tuple(Source(**each) for each in chosen.get("passes", ()))
-    chosen["rejected"] = tuple(Rejected(**each) for each in chosen.get("rejected", ()))
-    made = Decided(Asked(**asked), Chosen(**chosen), str(item["on"]))
-    texts = [made.asked.op, *made.asked.outputs, *made.asked.tensors.values(), *made.asked.out.values()]
-    texts += [part for each in made.chosen.passes for part in (each.id, each.sha256, each.language)]
-    if not all(isinstance(text, str) for text in texts) or not all(
-        source.language.isalnum() and source.sha256.isalnum() for source in made.chosen.passes
-    ):
-        raise TypeError(f"the decision {item}")
+    made = msgspec.convert({"on": item["on"], "asked": item["asked"], "chosen": item["chosen"]}, Decided)
+    chosen = item["chosen"]
+    parts = [(item["asked"], Asked), (chosen, Chosen)]
+    parts += [(each, Source) for each in chosen.get("passes", ())]
+    parts += [(each, Rejected) for each in chosen.get("rejected", ())]
+    for part, record in parts:
+        if unknown := part.keys() - {field.name for field in fields(record)}:
+            raise ValueError(f"unknown key {min(unknown)!r}")
+    if not all(source.language.isalnum() and source.sha256.isalnum() for source in made.chosen.passes):
+        raise ValueError("a pass whose language or digest is none")
     return made

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RegistryWarning
+from ..errors import RegistryError, RegistryWarning
 from .lockfile import add
 from .records import Decided, asked_of, chosen_of, conditions_of
 
@@ -71,8 +72,11 @@ def record_until_exit(registry: Registry, path: Path) -> Log:
     log = Log(registry)
 
     def finish() -> None:
-        if len(log):
-            add(path, log.decisions, log.conditions)
+        try:
+            if len(log):
+                add(path, log.decisions, log.conditions)
+        except RegistryError as error:  # a traceback at a program's end would seem to be the program's
+            print(f"REGISTRY_FREEZE: nothing is kept: {error}", file=sys.stderr)
 
     atexit.register(finish)
     return log

@@ -145,8 +145,8 @@ def bench(
         ContractError: the call breaks the contract, or has no data.
     """
     call = parse_call(op, tensors, named)
-    for name, value in {"out": call.out, "profile": call.profile}.items():
-        if value:
+    for name, value in {"out": call.out or None, "profile": call.profile}.items():
+        if value is not None:
             raise wrong(op, f"bench allocates its own outputs, on this machine; leave {name}= away", name)
     call = _with_tensors(call, registry.host)
     names = backends_of(registry, call)

@@ -110,7 +110,7 @@ class Store:
         """Keeps an entry in place of the one for its key. False, with a warning, where that cannot be."""
         file = self._file(entry.key)
         try:
-            write_whole(file, msgspec.json.format(msgspec.json.encode(entry)))
+            write_whole(file, msgspec.json.format(msgspec.json.encode(entry)), private=True)
         except OSError as error:
             where = "set REGISTRY_CACHE_DIR to a folder that can be written"
             warnings.warn(f"a measured choice is not kept: {error}; {where}", RegistryWarning, stacklevel=2)

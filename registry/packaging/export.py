@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,7 @@ def export_op(registry: Registry, op: Op, folder: Path, dialect: str) -> Op:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text.encode())
     except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)  # half a package, where nothing was
         raise PackageError(f"{folder}: cannot be written ({error})") from error
     return load_package(folder)
 

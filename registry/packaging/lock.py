@@ -75,7 +75,7 @@ class Lock:
         """
         text = json.dumps({"lockFormat": FORMAT, "packages": [asdict(e) for e in self.entries]}, indent=2)
         try:
-            write_whole(self.path, f"{text}\n".encode(), mode=0o644)
+            write_whole(self.path, f"{text}\n".encode())
         except OSError as error:
             raise PackageError(f"{self.path}: cannot be written ({error})") from error
 

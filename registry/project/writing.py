@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shutil
 from pathlib import Path
 
 from ..api import Registry
@@ -64,5 +65,7 @@ def write_project(name: str, folder: Path) -> list[Path]:
             file.write_text(environment.get_template(f"{template}.jinja").render(values), encoding="utf-8")
             written.append(file)
     except OSError as error:
+        if written:
+            shutil.rmtree(folder, ignore_errors=True)  # half a project, where nothing was
         raise ContractError(f"{folder} cannot be written ({error}); needed: a folder (--dir)") from error
     return written

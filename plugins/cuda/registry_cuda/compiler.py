@@ -41,7 +41,7 @@ def compile_source(source: str, capability: tuple[int, int]) -> bytes:
         return file.read_bytes()
     code = run_nvrtc(source, (target, *OPTIONS), exact)[0]
     with suppress(OSError):  # a folder that cannot be written is no reason to fail
-        write_whole(file, code)
+        write_whole(file, code, private=True)
     return code
 
 

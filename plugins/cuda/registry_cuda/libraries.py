@@ -254,6 +254,8 @@ def _device_interface(value: Any) -> int | None:
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None:
         return None
-    import cupy
-
+    try:
+        import cupy
+    except ImportError:  # then it is of no device that is known here
+        return None
     return int(cupy.cuda.runtime.pointerGetAttributes(interface["data"][0]).device)

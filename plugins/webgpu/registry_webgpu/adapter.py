@@ -55,6 +55,11 @@ class Found:
     profile: Profile
 
 
+def forked() -> bool:
+    """Whether this process was forked from one that used adapters: here they would hang."""
+    return _started_in not in (None, os.getpid())
+
+
 def adapters(implementation: Implementation) -> list[Any]:
     """All adapters, at least one: hardware first, Vulkan, Metal and D3D12 before OpenGL.
 
@@ -63,7 +68,7 @@ def adapters(implementation: Implementation) -> list[Any]:
         ImportError: the implementation's package is not installed, or does not work.
     """
     global _started_in
-    if _started_in not in (None, os.getpid()):
+    if forked():
         raise BackendError(
             f"this process was forked from {_started_in}, where WebGPU was running already; start it with "
             "multiprocessing's 'spawn' method, or fork before the first use of WebGPU",

@@ -30,6 +30,7 @@ from registry.parts import cut, fits_in_parts, nbytes
 from registry.passes import storage_buffers
 from registry.request import Request
 
+from .adapter import forked
 from .device import Device
 from .devices import DEVICES
 from .implementations import DEFAULT, IMPLEMENTATIONS, Implementation, named_by
@@ -93,6 +94,8 @@ class WebGPUBackend(Backend):
             needed = implementation.drivers
             if isinstance(options.get("device"), str) and "; adapters: " in error.message:
                 needed = "the index or a part of the name of an adapter"
+            elif forked():
+                needed = "a process that is no such fork"
             found = error.message.splitlines()[0]
             return Availability(False, "an adapter gives a device", found, needed)
         except (Exception, SystemExit) as error:  # an import can fail in any way

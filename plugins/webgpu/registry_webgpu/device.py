@@ -292,8 +292,11 @@ class Device:
     def _guard(self, call: Callable[..., T], *given: Any) -> T:
         """Turns the implementation's errors into ours, and notices a lost device."""
         if not self.usable:
+            gone = "is lost; the next call opens it anew"
+            if self._process is not _process:
+                gone = "was opened by the process that this one was forked from, and does not come along"
             raise BackendError(
-                f"{self.found.name} is lost; the next call opens it anew",
+                f"{self.found.name} {gone}",
                 backend="webgpu",
                 lost=True,
             )

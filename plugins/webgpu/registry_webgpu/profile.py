@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -167,8 +167,7 @@ def parse_profile(data: Mapping[str, Any]) -> Profile:
             f"profile['webgpu']: unknown key {unknown[0]!r}{suggestion(unknown[0], _KEYS)}; "
             f"keys: {', '.join(_KEYS)}"
         )
-    limits = data.get("limits") or {}
-    adapter = data.get("adapterInfo") or {}
+    limits, adapter = ({} if data.get(key) is None else data[key] for key in ("limits", "adapterInfo"))
     for key, known in (("limits", DEFAULT_LIMITS), ("adapterInfo", _ADAPTER_KEYS)):
         for name in data[key] if isinstance(data.get(key), Mapping) else ():
             if name not in known:
@@ -188,8 +187,9 @@ def parse_profile(data: Mapping[str, Any]) -> Profile:
         )
     names = {}
     for key in ("features", "wgslLanguageFeatures"):
-        value = data.get(key) or ()
-        if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+        value = () if data.get(key) is None else data[key]
+        named = isinstance(value, Collection) and not isinstance(value, str)
+        if not named or not all(isinstance(name, str) for name in value):
             raise ContractError(f"profile['webgpu'][{key!r}]: needed: a list of names")
         unknown = [name for name in value if key == "features" and name not in FEATURES]
         if unknown:
