@@ -75,8 +75,10 @@ class Registry(Dispatcher):
 
         if not isinstance(source, str | Path):
             raise ContractError(f"a package is a folder's path or a name; found {source!r}")
-        frozen = self.catalog.frozen() if frozen is None else frozen
-        op = find_package(source, version, revision, self.catalog.lock_path(), trust=trust, frozen=frozen)
+        frozen = self.catalog.environment.frozen if frozen is None else frozen
+        op = find_package(
+            source, version, revision, self.catalog.environment.lock_path, trust=trust, frozen=frozen
+        )
         if self.catalog.loaded.add(op):
             self._memo.clear()
         return Handle(self, op)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .environment import read_environment
 from .errors import BackendError, ContractError, ManifestError, RegistryError, suggestion
 from .hookspecs import Availability, Backend
 from .packaging.loaded import Loaded
-from .switches import switched
 
 if TYPE_CHECKING:
     from .measuring.tuned import Store
@@ -48,7 +46,7 @@ class Catalog:
             self._found: Plugins | None = None
             self._ops: dict[str, Op] = {}
             self._availabilities: dict[tuple[str, str | None], Availability] = {}
-            self._environment = {k: v for k, v in os.environ.items() if k.startswith("REGISTRY_")}
+            self.environment = read_environment()
             self._store: Store | None = None
 
     def configure(
@@ -94,12 +92,6 @@ class Catalog:
             "tuned": None if self._tuned else False,
         }
         return {name: value for name, value in found.items() if value or (value is False and name == "tuned")}
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment variables that settle how calls are decided."""
-        places = ("REGISTRY_CACHE_DIR", "REGISTRY_LOCK", "REGISTRY_FREEZE", "REGISTRY_SEEDS")
-        return {name: value for name, value in self._environment.items() if name not in places}
 
     def _checked(self, name: str, values: Any) -> dict[str, Any]:
         if not isinstance(values, Mapping):
@@ -213,9 +205,8 @@ class Catalog:
 
     def listed(self) -> tuple[str, ...] | None:
         """The backends the user listed, by ``REGISTRY_BACKENDS`` or ``configure``; None without a list."""
-        names = [name.strip() for name in self._environment.get("REGISTRY_BACKENDS", "").split(",")]
         try:
-            given = tuple(self.known(name) for name in names if name)
+            given = tuple(map(self.known, self.environment.backends))
         except ContractError as error:
             raise ContractError(f"REGISTRY_BACKENDS: {error}") from None
         return given or self._order
@@ -242,23 +233,6 @@ class Catalog:
                 self._availabilities[name, device] = _probe(self.backend(name), self.options(name, device))
             return self._availabilities[name, device]
 
-    def lock_path(self) -> Path:
-        """Where the lock of packages lies: ``REGISTRY_LOCK``, or ``registry.lock`` in the current folder."""
-        return Path(self._environment.get("REGISTRY_LOCK") or "registry.lock")
-
-    def bundles(self) -> Path | None:
-        """Where failing comparisons are saved: the folder in ``REGISTRY_BUNDLES``; None without it."""
-        given = self._environment.get("REGISTRY_BUNDLES")
-        return Path(given) if given else None
-
-    def frozen(self) -> bool:
-        """Whether the environment takes packages by name from the lock alone."""
-        return switched(self._environment, "REGISTRY_FROZEN")
-
-    def accepts_software(self, name: str) -> bool:
-        """Whether the environment lets a backend's software adapter win an automatic choice."""
-        return switched(self._environment, f"REGISTRY_{name.upper()}_SOFTWARE")
-
     # Measured choices
 
     @property
@@ -275,7 +249,7 @@ class Catalog:
     @property
     def tuned(self) -> bool:
         """Whether measured choices count: unless ``REGISTRY_TUNED=0`` or ``configure(tuned=False)``."""
-        return self._tuned and switched(self._environment, "REGISTRY_TUNED", default=True)
+        return self._tuned and self.environment.tuned
 
     def version(self, name: str) -> str:
         """The version of the distribution that a backend comes from; empty for one given directly."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import pluggy
 
+from .environment import switched
 from .errors import PluginError, RegistryWarning, shorten
 from .hookspecs import API_VERSION, ENTRY_POINT_GROUP, Backend, Hooks, Reference
-from .switches import switched
 
 OURS = "kernel-registry"
 VARIABLE = "REGISTRY_PLUGINS"

@@ -141,7 +141,7 @@ def availability(catalog: Catalog, name: str, call: Call, request: Request) -> A
             raise BackendError(f"imagine gave {found!r}; needed: an Availability", backend=name)
         return found
     here = catalog.availability(name, place_of(catalog, name, call, request))
-    return replace(here, hardware=True) if catalog.accepts_software(name) else here
+    return replace(here, hardware=True) if catalog.environment.accepts_software(name) else here
 
 
 def place_of(catalog: Catalog, name: str, call: Call, request: Request) -> str | None:

@@ -45,7 +45,7 @@ def statuses(catalog: Catalog) -> tuple[Status, ...]:
         automatic = (
             here.available
             and name in order
-            and (here.hardware or catalog.accepts_software(name) or catalog.listed() is not None)
+            and (here.hardware or catalog.environment.accepts_software(name) or catalog.listed() is not None)
         )
         rows.append(
             Status(

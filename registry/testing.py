@@ -76,7 +76,7 @@ def _shared() -> Registry:
 
 
 def _save(reg: Registry, report: Report, given: Path | None) -> list[Path]:
-    folder = given or reg.catalog.bundles()
+    folder = given or reg.catalog.environment.bundles
     return [] if folder is None else report.save_failures(folder)
 
 

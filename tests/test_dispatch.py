@@ -89,7 +89,7 @@ def test_zero_in_the_environment_is_no(fresh: Registry, monkeypatch: pytest.Monk
     for name in ("REGISTRY_WEBGPU_SOFTWARE", "REGISTRY_FROZEN"):
         monkeypatch.setenv(name, "0")
     fresh.refresh()
-    assert not fresh.catalog.accepts_software("webgpu") and not fresh.catalog.frozen()
+    assert not fresh.catalog.environment.accepts_software("webgpu") and not fresh.catalog.environment.frozen
 
 
 def test_an_unknown_backend_is_an_error_everywhere(fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,7 +144,7 @@ def _keep(registry: Registry, report: Report, save: str | None) -> list[str]:
     """Saves what is asked for, or what fails where there is a folder for it; says what and how to go on."""
     if save is not None:
         return [f"saved: {report.save(save)}; registry replay {shlex.quote(save)} runs it again"]
-    folder = registry.catalog.bundles()
+    folder = registry.catalog.environment.bundles
     if report.failures and folder is not None:
         paths = report.save_failures(folder)
         return [f"saved: {path}; registry replay {shlex.quote(str(path))} runs it again" for path in paths]

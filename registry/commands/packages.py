@@ -8,7 +8,7 @@ import click
 
 import registry
 
-from ..catalog import Catalog
+from ..environment import read_environment
 from ..errors import PackageError, RegistryError
 from ..opinfo import Op
 from ..tables import make_console, table
@@ -31,7 +31,7 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
     from ..packaging.hub import make_reference
     from ..packaging.lock import add_entries, read_lock
 
-    lock = read_lock(Catalog((), False).lock_path())
+    lock = read_lock(read_environment().lock_path)
     wanted = [entry.reference for entry in lock.entries]
     if package is not None:
         wanted = [make_reference(package, None, None)]
@@ -88,7 +88,7 @@ def locked_ops() -> list[Op]:
     from ..packaging.finding import locked
     from ..packaging.lock import read_lock
 
-    lock = read_lock(Catalog((), False).lock_path())
+    lock = read_lock(read_environment().lock_path)
     found = []
     for entry in lock.entries:
         try:

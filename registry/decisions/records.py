@@ -193,7 +193,7 @@ def _rejected(decision: Decision) -> tuple[Rejected, ...]:
 
 def conditions_of(registry: Registry, backends: Iterable[str]) -> dict[str, Any]:
     """What decisions are made on: date, machine, versions, the devices of these backends, the environment."""
-    return {**conditions(registry, sorted(backends)), "environment": registry.catalog.environment}
+    return {**conditions(registry, sorted(backends)), "environment": registry.catalog.environment.deciding}
 
 
 def tensor_text(shape: tuple[int, ...], dtype: str, device: str | None) -> str:
