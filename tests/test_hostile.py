@@ -33,13 +33,13 @@ from registry import (
     hookimpl,
 )
 from registry.cli import main
-from registry.comparing.reading import _depth
 from registry.language.expressions import parse
 from registry.language.meter import EvaluationError, metered, spend
 from registry.language.templates import TemplateError, parse_template
 from registry.loading.loader import load_manifest, parse_manifest, parse_package_manifest
 from registry.packaging.cases import run_cases
 from registry.packaging.files import MAX_BYTES
+from registry.text import json_depth
 
 LONG = {
     "a list that deepens and is compared", "a list that deepens", "a loop over much", "a million empty lists",
@@ -458,5 +458,5 @@ def test_rude_backends_stop_no_other(deeds: dict[str, Any]) -> None:
 
 def test_an_index_whose_text_stays_open() -> None:
     """Looked through once, not once for each of its quotes, which would take hours."""
-    assert _depth('[{"' + '\\"' * 500_000) == 2
-    assert _depth('["' + '\\"' * 500_000 + "\\") == 1
+    assert json_depth('[{"' + '\\"' * 500_000) == 2
+    assert json_depth('["' + '\\"' * 500_000 + "\\") == 1
