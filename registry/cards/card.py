@@ -179,13 +179,13 @@ def card_of(op: Op, supports: tuple[Support, ...], measured: Results = NOTHING) 
     )
 
 
-def own_kernels(op: Op, backend: str) -> Support:
-    """The variants of an op's manifest as the kernels of a backend, by the manifest's conditions alone."""
+def own_kernels(op: Op) -> Support:
+    """The variants of an op's manifest as kernels of no backend, by the manifest's conditions alone."""
     claims = [
         Claim(v.id, v.priority, tuple(v.when or ()), tuple(v.demote_when or ()), v.batch_invariant)
         for v in op.manifest.variants
     ]
-    return _support(backend, 0, op, claims)
+    return _support("", 0, op, claims)
 
 
 def admits(conditions: Iterable[str | Predicate], dtypes: Mapping[str, str]) -> bool:

@@ -31,7 +31,7 @@ def readme(op: Op, manifest: Manifest, files: Sequence[str]) -> str:
         (
             Section(name, 1, (card.description,)),
             *contract(card),
-            *kernels("Variants", own_kernels(packaged, "webgpu")),
+            *kernels("Variants", own_kernels(packaged)),
             Section("Files", paragraphs=("\n".join(f"- [`{file}`]({file})" for file in files),)),
             Section("Use", paragraphs=("With kernel-registry, from a folder or from the hub:", use)),
         )
