@@ -67,6 +67,10 @@ def _in_pass(**changes: Any) -> Callable[[], str]:
     return lambda: json.dumps(manifest(variants=[variant(passes=[one_pass(**changes)])]))
 
 
+def _loops(*counts: int) -> list[dict[str, Any]]:
+    return [{"id": f"l{place}", "index": f"i{place}", "count": count} for place, count in enumerate(counts)]
+
+
 SLOW = "fill(0, 4000) == fill(0, 4000) or " * 90 + "false"
 """An expression that does as much as its length admits."""
 
@@ -174,50 +178,9 @@ JSON: Mapping[str, Callable[[], str]] = {
             ]
         )
     ),
-    "a million passes": lambda: json.dumps(
-        manifest(
-            variants=[
-                variant(
-                    passes=[
-                        one_pass(
-                            loops=[
-                                {"id": "a", "index": "i", "count": 1000},
-                                {"id": "b", "index": "j", "count": 1000},
-                            ]
-                        )
-                    ]
-                )
-            ]
-        )
-    ),
-    "loops that come to nothing": lambda: json.dumps(
-        manifest(
-            variants=[
-                variant(
-                    passes=[
-                        one_pass(
-                            loops=[
-                                {"id": "a", "index": "i", "count": 65000},
-                                {"id": "b", "index": "j", "count": 65000},
-                                {"id": "c", "index": "k", "count": 0},
-                            ]
-                        )
-                    ]
-                )
-            ]
-        )
-    ),
-    "many loops": lambda: json.dumps(
-        manifest(
-            variants=[
-                variant(
-                    passes=[
-                        one_pass(loops=[{"id": f"l{i}", "index": f"i{i}", "count": 1} for i in range(1000)])
-                    ]
-                )
-            ]
-        )
-    ),
+    "a million passes": _in_pass(loops=_loops(1000, 1000)),
+    "loops that come to nothing": _in_pass(loops=_loops(65000, 65000, 0)),
+    "many loops": _in_pass(loops=_loops(*[1] * 1000)),
     "many passes of a binding set": lambda: json.dumps(
         manifest(
             bindingSets={
