@@ -30,6 +30,7 @@ from registry import (
 )
 from registry.cache import write_whole
 from registry.cli import main
+from registry.environment import read_environment
 from registry.readers import MAX_TYPES, Readers
 from registry.testing import assert_backends_agree
 
@@ -212,6 +213,16 @@ def test_switches(said: str, found: bool, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("REGISTRY_NUMPY_SOFTWARE", said)
     catalog = Registry([registry_manifests, registry_numpy], entry_points=False).catalog
     assert catalog.environment.accepts_software("numpy") is found
+
+
+def test_what_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any variable measured choices count, and nothing else is switched on."""
+    for name in list(os.environ):
+        if name.startswith("REGISTRY_"):
+            monkeypatch.delenv(name)
+    here = read_environment()
+    assert here.tuned and not here.frozen and not here.accepts_software("webgpu")
+    assert here.backends == () and here.bundles is None and here.lock_path == Path("registry.lock")
 
 
 @pytest.mark.parametrize("name", ["STRICT", "TUNED", "NUMPY_SOFTWARE"])
