@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from registry import BackendError, ContractError, NoPlanError, Registry
 from registry.accuracy import round_to
 from registry.dtypes import numpy_dtype
 from registry_cuda import staging
+from registry_cuda.launch import load_function
 from registry_cuda.tensor import Tensor
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -461,6 +464,60 @@ def test_threads(cuda: Registry, cupy: Any) -> None:
     for thread in threads:
         thread.join()
     assert not failures, failures
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    """Runs it in a new thread, and raises what it raises."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+
+
+def test_a_thread_without_a_context(cuda: Registry, cupy: Any, torch: Any) -> None:
+    """A new thread has none until CUDA's runtime is first asked for something, and a library may take it."""
+    from cupy_backends.cuda.api import driver
+
+    call = skip_call(40, 768, "float32")
+    want = cuda.run(SKIP, **call, backend="cuda")
+    shared = {role: cupy.asarray(value) for role, value in call["inputs"].items()}
+    foreign = {role: torch.from_numpy(value).cuda() for role, value in call["inputs"].items()}
+    device = driver.ctxGetDevice()
+
+    def check_into_given() -> None:
+        results = [cupy.full_like(cupy.asarray(item), np.nan) for item in want]
+
+        def work() -> None:
+            assert driver.ctxGetCurrent() == 0
+            cuda.run(SKIP, inputs=shared, out=dict(zip(EVERYTHING, results, strict=True)))
+
+        in_a_thread(work)
+        same([item.get() for item in results], want)
+
+    def load_anew() -> None:
+        assert driver.ctxGetCurrent() == 0
+        load_function.cache_clear()
+        x, bias = shared["input"][None, :7], shared["bias"]
+        Registry([registry_manifests, registry_cuda], entry_points=False).run(
+            "BiasAdd", X=x, bias=bias, skip=x
+        )
+
+    def taken() -> None:
+        driver.ctxSetCurrent(0)
+        got = cuda.run(SKIP, inputs=foreign, outputs=EVERYTHING)
+        same([item.cpu() for item in got], want)
+
+    def another() -> None:
+        results = [cupy.full_like(cupy.asarray(item), np.nan) for item in want]
+        made = driver.ctxCreate(device)
+        try:
+            cuda.run(SKIP, inputs=shared, out=dict(zip(EVERYTHING, results, strict=True)))
+            assert driver.ctxGetCurrent() == made
+        finally:
+            driver.ctxDestroy(made)
+        same([item.get() for item in results], want)
+
+    check_into_given()
+    for work in (load_anew, taken, another):
+        in_a_thread(work)
 
 
 def test_a_crowd(cuda: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .devices import Profile
-from .launch import POINTERS, Launches, load_function, on_device, on_stream
+from .launch import POINTERS, Launches, driver, load_function, on_device, on_stream
 from .libraries import Library, addresses_of, library_of
 from .problem import OUTPUTS, Problem
 from .staging import run_staged
@@ -22,8 +22,6 @@ class Kernel:
     """Runs one problem on one device. Device tensors stay where they are, host tensors are staged."""
 
     def __init__(self, problem: Problem, variant: Variant, profile: Profile):
-        from cupy.cuda import runtime
-
         assert profile.index is not None
         self.problem = problem
         self.index = profile.index
@@ -32,11 +30,12 @@ class Kernel:
         self._outputs = tuple(problem.roles[part] for part in self.parts if part in OUTPUTS)
         self._variant = variant
         self._profile = profile
-        self._current_device = runtime.getDevice
+        self._current_context = driver().ctxGetCurrent
         self._kernel = variant.kernel(problem)
         self.launches = lru_cache(maxsize=4)(self._launches)
         self._scratch = self.scratch(problem.rows)
         with on_device(self.index):
+            self._context = self._current_context()
             self._whole = self._launches(problem.rows)
 
     def scratch(self, rows: int) -> int:
@@ -68,7 +67,7 @@ class Kernel:
     def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Enqueues the launches on the stream of the first tensor's library; waits only for host tensors."""
         values = [*map(inputs.__getitem__, self._inputs), *map(outputs.__getitem__, self._outputs)]
-        if self._current_device() != self.index:
+        if self._current_context() != self._context:
             with on_device(self.index):
                 self._run(values)
             return

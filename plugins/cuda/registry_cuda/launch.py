@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
+from functools import cache, cached_property, lru_cache, reduce
 from operator import or_
 from typing import Any
 
@@ -45,6 +45,14 @@ def load_function(source: str, name: str, profile: Profile) -> Any:
     return module.get_function(name)
 
 
+@cache
+def driver() -> Any:
+    """The driver's functions, as CuPy has them."""
+    from cupy_backends.cuda.api import driver
+
+    return driver
+
+
 class Launches:
     """What a run over a number of rows enqueues, settled but for the addresses. Thread-safe.
 
@@ -64,9 +72,7 @@ class Launches:
         constants: Sequence[float],
         wide: bool,
     ):
-        from cupy_backends.cuda.api import driver
-
-        self._launch = driver.launchKernel
+        self._launch = driver().launchKernel
         self._load = load
         self._unaligned = unaligned
         self._functions: list[Any] = []
@@ -101,18 +107,22 @@ class Launches:
 
 @contextmanager
 def on_device(index: int) -> Iterator[None]:
-    """Makes a device the current one, and puts the caller's back."""
+    """Makes a device the current one, its context bound to this thread, and puts the caller's back.
+
+    It is set also where it is the current one already: a thread that has only been given device memory has
+    no context yet, and the driver then neither loads nor launches.
+    """
     from cupy.cuda import runtime
 
-    before = runtime.getDevice()
-    if before == index:
-        yield
-        return
+    context, device = driver().ctxGetCurrent(), runtime.getDevice()
     runtime.setDevice(index)
     try:
         yield
     finally:
-        runtime.setDevice(before)
+        if context:
+            driver().ctxSetCurrent(context)
+        elif device != index:
+            runtime.setDevice(device)
 
 
 def on_stream(pointer: int) -> AbstractContextManager[object]:
