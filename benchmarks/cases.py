@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from registry import Registry
-from registry.accuracy import round_to
-from registry.call import parse_call
+from registry.calling.call import parse_call
+from registry.calling.request import Request, bind
+from registry.calling.scope import bytes_moved
 from registry.dtypes import numpy_dtype
-from registry.judging import make_judge
-from registry.request import Request, bind
-from registry.scope import bytes_moved
+from registry.judging.accuracy import round_to
+from registry.judging.judge import make_judge
 
 Array = np.ndarray[Any, Any]
 

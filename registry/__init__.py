@@ -5,7 +5,10 @@ The functions here are the methods of one shared `Registry`; make your own for a
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .api import Registry
+from .calling.request import Request
 from .errors import (
     BackendError,
     ContractError,
@@ -20,6 +23,7 @@ from .hookspecs import (
     Availability,
     Backend,
     Claim,
+    Executable,
     Finding,
     Predicate,
     Refusal,
@@ -27,6 +31,10 @@ from .hookspecs import (
     hookimpl,
 )
 from .status import Status
+
+if TYPE_CHECKING:
+    from .judging.accuracy import Expected
+    from .opinfo import Op
 
 _shared = Registry()
 backends = _shared.backends
@@ -64,9 +72,12 @@ __all__ = [
     "BackendError",
     "Claim",
     "ContractError",
+    "Executable",
+    "Expected",
     "Finding",
     "ManifestError",
     "NoPlanError",
+    "Op",
     "PackageError",
     "PluginError",
     "Predicate",
@@ -75,6 +86,7 @@ __all__ = [
     "RegistryError",
     "RegistryWarning",
     "RenderedPass",
+    "Request",
     "Status",
     "backends",
     "batch",
@@ -104,3 +116,16 @@ __all__ = [
     "to_device",
     "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What backends name in annotations or when they are asked, imported then: it would slow the start."""
+    if name == "Op":
+        from .opinfo import Op
+
+        return Op
+    if name == "Expected":
+        from .judging.accuracy import Expected
+
+        return Expected
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

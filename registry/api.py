@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from .comparing.replayed import Replay
     from .comparing.report import Report
     from .conformance.cases import Case
-    from .decisions.checking import Check
-    from .decisions.lockfile import Lock
-    from .decisions.recording import Log
+    from .freezing.checking import Check
+    from .freezing.lockfile import Lock
+    from .freezing.recording import Log
     from .measuring.benchmark import Benchmark
     from .measuring.tuning import Tuning
     from .opinfo import Op
@@ -38,7 +38,7 @@ class Registry(Dispatcher):
         self._logs_lock = threading.Lock()
         freeze = os.environ.get("REGISTRY_FREEZE")
         if freeze:
-            from .decisions.recording import record_until_exit
+            from .freezing.recording import record_until_exit
 
             self._logs = (record_until_exit(self, Path(freeze)),)
 
@@ -178,7 +178,7 @@ class Registry(Dispatcher):
         What it gives goes to ``freeze``. One may be inside another. While none is open, a run asks nothing
         but whether there is one.
         """
-        from .decisions.recording import Log
+        from .freezing.recording import Log
 
         log = Log(self)
         with self._logs_lock:
@@ -201,8 +201,8 @@ class Registry(Dispatcher):
             ContractError: the file is no lock, or cannot be written.
         """
         from .cache import path_of
-        from .decisions.lockfile import add
-        from .decisions.recording import Log
+        from .freezing.lockfile import add
+        from .freezing.recording import Log
 
         if not isinstance(log, Log):
             raise ContractError(f"freeze takes a log of record(); found {log!r}")
@@ -219,6 +219,6 @@ class Registry(Dispatcher):
             ContractError: there is no such file, or it is no lock.
         """
         from .cache import path_of
-        from .decisions.checking import check
+        from .freezing.checking import check
 
         return check(self, path_of(path, "path"))

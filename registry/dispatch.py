@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from . import arrays
-from .call import Call, parse_call
+from .calling import arrays
+from .calling.call import Call, parse_call
+from .calling.memo import Memo, make_route
+from .calling.plan import Plan
+from .calling.readers import Readers
 from .catalog import KEEP, Catalog
 from .errors import ContractError, blaming
 from .inspection import Inspection
-from .memo import Memo, make_route
-from .plan import Plan
-from .readers import Readers
 
 if TYPE_CHECKING:
-    from .decisions.recording import Log
+    from .freezing.recording import Log
     from .opinfo import Op
 
 
@@ -155,7 +155,7 @@ class Dispatcher(Inspection):
         self._memo.clear()
 
     def _plan(self, call: Call) -> tuple[Plan, bool]:
-        from .planning import make_plan
+        from .calling.planning import make_plan
 
         return make_plan(self.catalog, call, self._readers, self._remember)
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .decision import Decision
+    from .deciding.decision import Decision
 
 
 class RegistryError(Exception):

@@ -20,9 +20,9 @@ from .errors import ContractError
 if TYPE_CHECKING:
     import numpy as np
 
-    from .accuracy import Expected
+    from .calling.request import Request
+    from .judging.accuracy import Expected
     from .opinfo import Op
-    from .request import Request
 
 API_VERSION = 1
 ENTRY_POINT_GROUP = "registry.backends"

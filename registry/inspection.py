@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .call import Call, parse_call
+from .calling.call import Call, parse_call
 from .catalog import Catalog
 from .errors import BackendError, blaming
 from .status import Status, statuses
 
 if TYPE_CHECKING:
+    from .calling.request import Request
+    from .calling.symbols import Shape
     from .cards.card import Card
-    from .decision import Decision
+    from .deciding.decision import Decision
     from .hookspecs import Backend, Finding, RenderedPass
     from .opinfo import Op
-    from .request import Request
-    from .symbols import Shape
 
 
 class Inspection:
@@ -66,8 +66,8 @@ class Inspection:
         Takes what ``run`` takes, ``(shape, dtype)`` pairs in place of arrays, and ``profile``: devices as
         plain data by backend, in place of this machine's.
         """
-        from .decide import Policy
-        from .selection import choose
+        from .deciding.decide import Policy
+        from .deciding.selection import choose
 
         call = parse_call(self.op(op), tensors, named)
         return choose(self.catalog, call, self._bind(call), Policy(exhaustive=True))
@@ -98,7 +98,7 @@ class Inspection:
         Raises:
             ContractError: the call breaks the contract, or an output's dimension is computed from names.
         """
-        from .symbols import infer
+        from .calling.symbols import infer
 
         return infer(self._bind, parse_call(self.op(op), tensors, named))
 
@@ -112,8 +112,8 @@ class Inspection:
         Raises:
             NoPlanError: no candidate accepts the request.
         """
-        from .decide import Policy
-        from .selection import availability, choose
+        from .deciding.decide import Policy
+        from .deciding.selection import availability, choose
 
         call = parse_call(self.op(op), tensors, named)
         request = self._bind(call)
@@ -134,9 +134,9 @@ class Inspection:
     def _render(
         self, op: str | Op, tensors: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Backend, tuple[RenderedPass, ...]]:
-        from .decide import Policy
+        from .deciding.decide import Policy
+        from .deciding.selection import availability, choose
         from .hookspecs import RenderedPass
-        from .selection import availability, choose
 
         call = parse_call(self.op(op), tensors, named)
         request = self._bind(call)
@@ -153,6 +153,6 @@ class Inspection:
         return backend, passes
 
     def _bind(self, call: Call) -> Request:
-        from .planning import bind_call
+        from .calling.planning import bind_call
 
         return bind_call(self.catalog, call)

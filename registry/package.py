@@ -9,14 +9,14 @@ from .opinfo import Op, Package
 
 if TYPE_CHECKING:
     from .api import Registry
+    from .calling.plan import Plan
+    from .calling.symbols import Shape
     from .cards.card import Card
     from .comparing.report import Report
-    from .decision import Decision
+    from .deciding.decision import Decision
     from .hookspecs import Finding, RenderedPass
     from .measuring.benchmark import Benchmark
     from .measuring.tuning import Tuning
-    from .plan import Plan
-    from .symbols import Shape
 
 
 class Handle:

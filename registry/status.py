@@ -82,7 +82,7 @@ def statuses(catalog: Catalog) -> tuple[Status, ...]:
 
 def faults(catalog: Catalog) -> dict[str, str]:
     """Of each backend whose claims for some op are broken the first such op and the cause, in one line."""
-    from .selection import claims_fault
+    from .deciding.selection import claims_fault
 
     found: dict[str, str] = {}
     for name in sorted(catalog.plugins.manifests):

@@ -14,8 +14,8 @@ from .comparing import text as comparing_text
 from .comparing.replayed import DIFFERENCES, Replay
 from .comparing.replayed import HEADER as REPLAY_HEADER
 from .comparing.report import Report
-from .decision import HEADER as DECISION_HEADER
-from .decision import Decision
+from .deciding.decision import HEADER as DECISION_HEADER
+from .deciding.decision import Decision
 
 _VERDICT_STYLES = {
     "chosen": "bold green",

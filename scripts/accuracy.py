@@ -34,8 +34,8 @@ sys.path.append(str(ROOT / "tests"))
 from forms import FORMS, Form  # noqa: E402
 
 from registry import Registry, RegistryError  # noqa: E402
-from registry.accuracy import Verdict, round_to  # noqa: E402
-from registry.judging import make_judge  # noqa: E402
+from registry.judging.accuracy import Verdict, round_to  # noqa: E402
+from registry.judging.judge import make_judge  # noqa: E402
 
 HIDDEN = (1, 5, 768, 1000, 4097)
 ROWS = (3, 18)  # a batch of 3 where there is one

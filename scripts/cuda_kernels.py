@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 
 import registry
-from registry.accuracy import round_to
+from registry.judging.accuracy import round_to
 from registry_cuda.kernels import LONGEST
 
 LENGTHS = (1, 7, 64, 100, 127, 128, 130, 768, 1000, 1023, 1024, 4096, 8191, 8192, 12289, 24576, 30001)

@@ -24,12 +24,12 @@ sys.path.append(str(ROOT / "tests"))
 from forms import FORMS, Form  # noqa: E402
 
 from registry import Availability, Backend, Claim, Registry  # noqa: E402
-from registry.accuracy import round_to  # noqa: E402
-from registry.call import parse_call  # noqa: E402
-from registry.decide import Offer, decide  # noqa: E402
+from registry.calling.call import parse_call  # noqa: E402
+from registry.calling.request import Request, bind  # noqa: E402
+from registry.deciding.decide import Offer, decide  # noqa: E402
 from registry.dtypes import SHORT_NAMES  # noqa: E402
+from registry.judging.accuracy import round_to  # noqa: E402
 from registry.opinfo import Op  # noqa: E402
-from registry.request import Request, bind  # noqa: E402
 
 FOLDER = ROOT / "tests" / "golden"
 SIZE = (3, 8)  # rows and elements of a request

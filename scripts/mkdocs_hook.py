@@ -25,7 +25,7 @@ PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGEL
 NAMED = {
     "registry/api.py": "api.md",
     "registry/hookspecs.py": "api.md#backends-and-plugins",
-    "registry/accuracy.py": "api.md#backends-and-plugins",
+    "registry/judging/accuracy.py": "api.md#backends-and-plugins",
     "registry/cli.py": "cli.md",
 }
 """Files of the repository that a page tells of."""

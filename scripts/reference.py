@@ -30,13 +30,13 @@ finds something); 2 where the command cannot be carried out, with the error on s
 """
 
 RESULTS = (
-    "registry.decision.Decision",
-    "registry.decision.Row",
-    "registry.plan.Plan",
+    "registry.deciding.decision.Decision",
+    "registry.deciding.decision.Row",
+    "registry.calling.plan.Plan",
     "registry.comparing.report.Report",
     "registry.comparing.report.BackendVerdict",
     "registry.comparing.records.Comparison",
-    "registry.accuracy.Verdict",
+    "registry.judging.accuracy.Verdict",
     "registry.comparing.replayed.Replay",
     "registry.comparing.replayed.Replayed",
     "registry.measuring.benchmark.Benchmark",
@@ -46,6 +46,7 @@ RESULTS = (
     "registry.cards.card.Kernel",
     "registry.package.Handle",
     "registry.opinfo.Op",
+    "registry.calling.request.Request",
     "registry.status.Status",
 )
 """What the functions return."""
@@ -90,7 +91,7 @@ def api() -> str:
             *(entry(path) for path in RESULTS),
             "## Backends and plugins\n",
             *(entry(f"registry.hookspecs.{name}") for name in plugins),
-            entry("registry.accuracy.Expected"),
+            entry("registry.judging.accuracy.Expected"),
             "## Errors\n",
             *(entry(f"registry.errors.{name}", f"registry.{name}") for name in errors),
             "## Conformance\n",

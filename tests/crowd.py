@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from registry import Registry
-from registry.accuracy import round_to
-from registry.call import parse_call
+from registry.calling.call import parse_call
+from registry.calling.planning import bind_call
+from registry.deciding.selection import contenders
+from registry.judging.accuracy import round_to
 from registry.measuring.tuned import Candidate, Choice, Entry, key_of, source_digest
-from registry.planning import bind_call
-from registry.selection import contenders
 
 THREADS = 8
 CALLS = 200

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from registry.calling.request import Request
 from registry.dtypes import numpy_dtype
-from registry.request import Request
 from registry_cuda.launch import INTEGERS, POINTERS, whole_layout
 from registry_cuda.problem import read_problem
 from registry_cuda.variants import VARIANTS

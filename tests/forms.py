@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from registry.accuracy import judge, round_to
 from registry.api import Registry
+from registry.judging.accuracy import judge, round_to
 
 HIDDEN = (1, 2, 3, 4, 5, 7, 8, 31, 33, 64, 100, 255, 257, 768, 1000, 4096, 4097)
 ROWS = (1, 3, 65)

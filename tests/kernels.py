@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from vectors import Vector
 
-from registry.accuracy import Verdict, judge
+from registry.judging.accuracy import Verdict, judge
 from registry_numpy import (
     bias_add,
     layer_normalization,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.accuracy import Expected, judge, judge_pair, round_to, ulps
 from registry.dtypes import numpy_dtype
+from registry.judging.accuracy import Expected, judge, judge_pair, round_to, ulps
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38}

@@ -29,9 +29,9 @@ from registry import (
     hookimpl,
 )
 from registry.cache import write_whole
+from registry.calling.readers import MAX_TYPES, Readers
 from registry.cli import main
 from registry.environment import read_environment
-from registry.readers import MAX_TYPES, Readers
 from registry.testing import assert_backends_agree
 
 REG = Registry([registry_manifests, registry_numpy], entry_points=False)

@@ -18,15 +18,15 @@ from test_package import write
 import registry_manifests
 import registry_numpy
 from registry import Claim, ContractError, Registry, conformance
-from registry.accuracy import Expected, combine, judge
 from registry.cli import main
 from registry.comparing.text import bucket_names
 from registry.conformance import Case, Tensor, checks
 from registry.errors import ManifestError
-from registry.judging import make_judge, tolerances
+from registry.judging.accuracy import Expected, combine, judge
+from registry.judging.judge import make_judge, tolerances
+from registry.judging.rounding import BUCKETS, histogram, round_to, ulps
 from registry.loading.loader import load_manifest
 from registry.manifest import Tolerance
-from registry.rounding import BUCKETS, histogram, round_to, ulps
 
 NUMPY = Registry([registry_manifests, registry_numpy], entry_points=False)
 

@@ -422,7 +422,7 @@ def test_a_single_result_without_a_reference_was_held_against_nothing() -> None:
 
 
 def test_a_strangers_reference_judges_its_op() -> None:
-    from registry.accuracy import Expected
+    from registry.judging.accuracy import Expected
 
     def reference(tensors: Any, attrs: Any) -> Any:
         value = np.full(tensors["X"].shape, 123.0)

@@ -19,11 +19,11 @@ from test_package import write
 import registry_manifests
 import registry_numpy
 from registry import Backend, Claim, ContractError, Registry, RegistryError, conformance, hookimpl
-from registry.accuracy import round_to
+from registry.calling.request import Request
 from registry.conformance import Case, Tensor, read_case
 from registry.hookspecs import Executable
+from registry.judging.accuracy import round_to
 from registry.opinfo import Op
-from registry.request import Request
 from registry_numpy.backend import NumpyBackend
 
 LN = "ai.onnx::LayerNormalization"

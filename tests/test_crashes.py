@@ -16,8 +16,8 @@ DRIVER = """
 import itertools, os, signal, sys, tempfile
 from pathlib import Path
 
-from registry.decisions import lockfile
-from registry.decisions.records import Asked, Chosen, Decided, Source
+from registry.freezing import lockfile
+from registry.freezing.records import Asked, Chosen, Decided, Source
 from registry.packaging import lock as packages
 from registry.measuring.tuned import Candidate, Choice, Entry, Store
 

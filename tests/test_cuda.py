@@ -19,11 +19,11 @@ import registry_cuda
 import registry_manifests
 import registry_numpy
 from registry import ContractError, NoPlanError, Registry
-from registry.accuracy import judge, round_to
-from registry.call import parse_call
+from registry.calling.call import parse_call
+from registry.calling.parts import nbytes
+from registry.calling.request import Request, bind
 from registry.errors import BackendError
-from registry.parts import nbytes
-from registry.request import Request, bind
+from registry.judging.accuracy import judge, round_to
 from registry_cuda import compiler, devices, kernels
 from registry_cuda.problem import element_of, read_problem
 from registry_cuda.variants import VARIANTS

@@ -18,8 +18,8 @@ import registry_cuda
 import registry_manifests
 import registry_numpy
 from registry import BackendError, ContractError, NoPlanError, Registry
-from registry.accuracy import round_to
 from registry.dtypes import numpy_dtype
+from registry.judging.accuracy import round_to
 from registry_cuda import staging
 from registry_cuda.launch import load_function
 from registry_cuda.tensor import Tensor

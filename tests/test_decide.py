@@ -19,12 +19,12 @@ from registry import (
     Registry,
     hookimpl,
 )
-from registry.call import parse_call
-from registry.decide import Offer, Policy, decide
-from registry.decision import Decision, Reason, Row
+from registry.calling.call import parse_call
+from registry.calling.request import Request, bind
+from registry.calling.scope import NO_DEVICE
+from registry.deciding.decide import Offer, Policy, decide
+from registry.deciding.decision import Decision, Reason, Row
 from registry.measuring.tuned import Candidate, Choice
-from registry.request import Request, bind
-from registry.scope import NO_DEVICE
 
 HERE = Availability(True, name="here", device=NO_DEVICE)
 SOFTWARE = Availability(True, name="llvmpipe", hardware=False, device=NO_DEVICE)

@@ -19,8 +19,8 @@ from hostile.bombs import write_package
 import registry
 from registry import ContractError, Registry
 from registry.cli import main
-from registry.decisions.lockfile import Lock, read_lock
-from registry.decisions.records import parse_tensor, tensor_text
+from registry.freezing.lockfile import Lock, read_lock
+from registry.freezing.records import parse_tensor, tensor_text
 
 X = np.ones((1, 3, 4), np.float32)
 CALL = {"X": X, "bias": X[0, 0], "skip": X}

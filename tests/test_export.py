@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from forms import FORMS, check
 
 from registry import ContractError, NoPlanError, PackageError, Registry
-from registry.accuracy import judge
 from registry.cli import main
+from registry.judging.accuracy import judge
 from registry.opinfo import Op
 from registry.package import Handle
 from registry.packaging.cases import run_cases

@@ -14,7 +14,7 @@ from forms import FORMS
 from vectors import Vector, read_vector
 
 from registry import Registry
-from registry.accuracy import Expected, judge, round_to, ulps
+from registry.judging.accuracy import Expected, judge, round_to, ulps
 
 REFRESH = "if that is meant, run: .venv/bin/python scripts/golden.py"
 

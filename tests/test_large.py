@@ -17,8 +17,8 @@ import pytest
 from forms import FORMS
 
 from registry import BackendError, NoPlanError, Registry
-from registry.accuracy import judge, round_to
 from registry.dtypes import STORAGE, numpy_dtype
+from registry.judging.accuracy import judge, round_to
 from registry_webgpu.devices import DEVICES
 from registry_webgpu.profile import binding_limit
 

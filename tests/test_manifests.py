@@ -15,17 +15,17 @@ import yaml
 from forms import FORMS
 
 import registry_manifests
-from registry.call import parse_call
+from registry.calling.call import parse_call
+from registry.calling.parts import nbytes
+from registry.calling.request import bind
+from registry.calling.scope import bytes_moved
 from registry.errors import ContractError, ManifestError
 from registry.loading.documents import read_document
 from registry.loading.families import expand_families
 from registry.loading.loader import load_manifest, parse_manifest
 from registry.loading.schema import json_schema
 from registry.opinfo import Op
-from registry.parts import nbytes
 from registry.plugins import load_plugins
-from registry.request import bind
-from registry.scope import bytes_moved
 
 FOLDER = Path(registry_manifests.__file__).parent
 FILES = sorted(FOLDER.glob("*/*.yaml"))

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from kernels import DTYPES, Array, call, check, meets
 from vectors import Vector, load_vectors
 
-from registry.accuracy import judge
 from registry.dtypes import numpy_dtype
 from registry.errors import ContractError
+from registry.judging.accuracy import judge
 from registry_numpy import (
     bias_add,
     blocks,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from registry import Registry
-from registry.accuracy import judge
+from registry.judging.accuracy import judge
 
 onnx = pytest.importorskip("onnx", reason="needs the onnx package")
 

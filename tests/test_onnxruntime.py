@@ -14,7 +14,7 @@ import pytest
 from forms import FORMS, Form
 
 from registry import ContractError, Registry
-from registry.accuracy import Verdict, judge, round_to
+from registry.judging.accuracy import Verdict, judge, round_to
 from registry.opinfo import Op, TensorSpec
 
 onnx = pytest.importorskip("onnx", reason="needs the onnx package")

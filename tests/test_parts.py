@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry import BackendError, NoPlanError, Registry
-from registry.arrays import NumpyArray
-from registry.call import parse_call
-from registry.parts import cut, largest
-from registry.planning import bind_call
-from registry.request import Request
+from registry.calling.arrays import NumpyArray
+from registry.calling.call import parse_call
+from registry.calling.parts import cut, largest
+from registry.calling.planning import bind_call
+from registry.calling.request import Request
 from registry_webgpu import backend, kernel
 
 

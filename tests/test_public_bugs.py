@@ -17,8 +17,8 @@ from test_numpy_ops import KNOWN_DISAGREEMENTS
 from vectors import Vector, load_vectors
 
 from registry import BackendError, ContractError, NoPlanError, Registry
-from registry.accuracy import judge
 from registry.dtypes import numpy_dtype
+from registry.judging.accuracy import judge
 from registry_webgpu.devices import DEVICES
 
 SLN, LN, BIAS_ADD = "SkipLayerNormalization", "LayerNormalization", "BiasAdd"

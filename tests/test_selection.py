@@ -152,7 +152,7 @@ def test_variants_that_put_rows_together_say_so(shared: Registry) -> None:
 
 
 def test_even_fold_wastes_few_groups() -> None:
-    from registry.passes import fold
+    from registry.calling.passes import fold
 
     for groups in (65535, 65536, 70000, 131070, 131071, 65535 * 65535):
         x, y, z = fold(groups, even=True)

@@ -41,7 +41,7 @@ def test_the_library_loads_no_plugin_and_no_library_it_needs_later() -> None:
 
 
 def test_a_call_on_numpy_loads_no_other_backends_library() -> None:
-    others = ("rich", "click", "hypothesis", "registry.decisions")
+    others = ("rich", "click", "hypothesis", "registry.freezing")
     assert loaded(FIRST_CALL, *BACKEND_LIBRARIES, *others) == []
     assert loaded(FIRST_CALL, *PLUGINS) == list(PLUGINS)
 

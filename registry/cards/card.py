@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..deciding.selection import claims_of
 from ..dtypes import STORAGE
 from ..hookspecs import Claim, Predicate, Refusal
 from ..language.expressions import EvaluationError, evaluate, parse
 from ..opinfo import Op, TensorSpec
 from ..packaging.files import digest
-from ..selection import claims_of
 from .phrases import Names, names_of
 from .results import NOTHING, Accuracy, Results, Speed, read_results
 from .words import in_words, value_in_words

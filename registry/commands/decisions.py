@@ -14,13 +14,13 @@ import click
 
 import registry
 
-from ..call import parse_call
-from ..decisions.checking import HEADER, Difference
-from ..decisions.lockfile import NAME, Lock, add, read_lock
-from ..decisions.recording import Log
-from ..decisions.records import Decided
+from ..calling.call import parse_call
+from ..calling.planning import bind_call, settle
 from ..errors import ContractError
-from ..planning import bind_call, settle
+from ..freezing.checking import HEADER, Difference
+from ..freezing.lockfile import NAME, Lock, add, read_lock
+from ..freezing.recording import Log
+from ..freezing.records import Decided
 from ..tables import make_console, table
 from ..text import counted
 from .options import call_options, json_option, read_call, shared

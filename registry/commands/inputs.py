@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..accuracy import round_to
-from ..arrays import dtype_name
+from ..calling.arrays import dtype_name
 from ..dtypes import numpy_dtype
 from ..errors import ContractError, suggestion
+from ..judging.accuracy import round_to
 from ..opinfo import Op
 
 _SPEC = re.compile(r"(?P<name>\w+)=(?P<value>.+)", re.S)

@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from ..arrays import NumpyArray
 from ..cache import write_whole
+from ..calling.arrays import NumpyArray
 from ..errors import ContractError, first_line
 from ..opinfo import Op
 from .records import CaseReport, Evidence, plain
@@ -43,7 +43,7 @@ class Array(Part, frozen=True):
 
 
 class Answer(Part, frozen=True):
-    """The right answer of an output in float64, as `registry.accuracy.Expected`."""
+    """The right answer of an output in float64, as `registry.judging.accuracy.Expected`."""
 
     value: Array
     magnitude: Array

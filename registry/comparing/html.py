@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import first_line
-from ..rounding import BUCKETS
+from ..judging.rounding import BUCKETS
 from .bundle import rendered
 from .records import CaseReport
 from .report import Report

@@ -14,10 +14,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from ..accuracy import Expected
-from ..arrays import NumpyArray
+from ..calling.arrays import NumpyArray
 from ..dtypes import STORAGE, numpy_dtype
 from ..errors import ContractError, PackageError, shorten
+from ..judging.accuracy import Expected
 from ..text import json_depth
 from .bundle import FORMAT, INDEX, Array, Bundle, array_of
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..accuracy import Verdict
-from ..arrays import NumpyArray
-from ..judging import Judge, Skip
+from ..calling.arrays import NumpyArray
+from ..judging.accuracy import Verdict
+from ..judging.judge import Judge, Skip
 
 if TYPE_CHECKING:
     from ..api import Registry
-    from ..decision import Decision
+    from ..calling.request import Request
+    from ..deciding.decision import Decision
     from ..opinfo import Op
-    from ..request import Request
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..judging import Skip, skipped_lines
+from ..judging.judge import Skip, skipped_lines
 from ..text import lay_out
 from .records import Comparison
 from .report import Report

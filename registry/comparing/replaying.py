@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import NumpyArray
-from ..call import parse_call
+from ..calling.arrays import NumpyArray
+from ..calling.call import parse_call
+from ..calling.planning import bind_call
 from ..errors import ContractError, PackageError
-from ..judging import Judge, Skip, available, tolerances
+from ..judging.judge import Judge, Skip, available, tolerances
 from ..opinfo import Op
-from ..planning import bind_call
 from .bundle import Found, manifest_digest, rendered
 from .reading import Opened, read_bundle, told
 from .records import CaseReport, Comparison, Evidence

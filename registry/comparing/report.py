@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..accuracy import combine
 from ..errors import ContractError
-from ..judging import Skip, skipped_lines
+from ..judging.accuracy import combine
+from ..judging.judge import Skip, skipped_lines
 from .records import CaseReport, Comparison
 
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..accuracy import Verdict
-from ..arrays import NumpyArray, is_pair
-from ..call import parse_call, wrong
+from ..calling.arrays import NumpyArray, is_pair
+from ..calling.call import parse_call, wrong
+from ..calling.parts import of_row, row_at
+from ..calling.request import Request
 from ..conformance import Case, draw
 from ..conformance.checks import extremes
 from ..conformance.report import command_name
 from ..dtypes import STORAGE
 from ..errors import ContractError, first_line, shorten
-from ..judging import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
+from ..judging.accuracy import Verdict
+from ..judging.judge import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
 from ..measuring.conditions import conditions
 from ..opinfo import Op
-from ..parts import of_row, row_at
-from ..request import Request
 from .records import CaseReport, Comparison, Evidence, Excerpt
 from .report import Report
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..rounding import BUCKETS
+from ..judging.rounding import BUCKETS
 from ..text import lay_out
 from .records import Comparison
 from .report import Report

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ..call import parse_call, wrong
+from ..calling.call import parse_call, wrong
 from ..errors import ContractError, RegistryError
 from .cases import Case, Tensor, read_case
 from .checks import CHECKS, Check, Finding, Outcome, check

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..api import Registry
-from ..call import OPTIONS
+from ..calling.call import OPTIONS
 from ..dtypes import STORAGE
 from ..opinfo import Op
 from .arguments import attribute_values, complaint, inferred, ranks_of, shapes_beside

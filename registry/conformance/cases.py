@@ -10,12 +10,12 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from ..accuracy import RELATIVE, round_to
-from ..arrays import NumpyArray
+from ..calling.arrays import NumpyArray
+from ..calling.request import TensorType
 from ..dtypes import STORAGE, finfo, numpy_dtype
 from ..errors import ContractError
-from ..judging import poisoned
-from ..request import TensorType
+from ..judging.accuracy import RELATIVE, round_to
+from ..judging.judge import poisoned
 
 Layout = Literal["plain", "strided", "reversed", "transposed", "swapped", "read-only"]
 Special = Literal["", "constant", "subnormal", "nan", "inf", "-inf"]

@@ -8,16 +8,16 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..accuracy import RELATIVE, Expected
 from ..api import Registry
-from ..arrays import NumpyArray, overlaps
-from ..call import parse_call
+from ..calling.arrays import NumpyArray, overlaps
+from ..calling.call import parse_call
+from ..calling.parts import samples
+from ..calling.request import Request
 from ..errors import ContractError, typed_line
-from ..judging import NOT_JUDGED, NOT_PROMISED, Judge, available, decide_each, make_judge, run_poisoned
+from ..judging.accuracy import RELATIVE, Expected
+from ..judging.judge import NOT_JUDGED, NOT_PROMISED, Judge, available, decide_each, make_judge, run_poisoned
+from ..judging.rounding import units
 from ..opinfo import Op
-from ..parts import samples
-from ..request import Request
-from ..rounding import units
 from .cases import Case
 
 Place = tuple[str, str]

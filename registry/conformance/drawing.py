@@ -11,7 +11,7 @@ from hypothesis.strategies import SearchStrategy
 
 from ..api import Registry
 from ..errors import RegistryError
-from ..judging import available, decide_each
+from ..judging.judge import available, decide_each
 from ..opinfo import Op
 from .cases import Case
 from .checks import Place

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..api import Registry
+from ..calling.request import Request
 from ..errors import ContractError
 from ..hookspecs import Backend, Claim, Executable, hookimpl
 from ..opinfo import Op
-from ..request import Request
 from .cases import Case
 from .checks import Check, Finding
 

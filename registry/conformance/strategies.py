@@ -9,15 +9,15 @@ import msgspec
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from ..accuracy import RELATIVE
 from ..api import Registry
-from ..call import parse_call
-from ..decide import conditions_met
-from ..decision import Row
+from ..calling.call import parse_call
+from ..calling.planning import bind_call
+from ..deciding.decide import conditions_met
+from ..deciding.decision import Row
 from ..hookspecs import Claim
-from ..judging import available
+from ..judging.accuracy import RELATIVE
+from ..judging.judge import available
 from ..opinfo import Op
-from ..planning import bind_call
 from .arguments import (
     EXTENTS,
     MAX_RANK,

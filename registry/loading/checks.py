@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ..accuracy import RELATIVE
 from ..dtypes import STORAGE
 from ..errors import ManifestError
+from ..judging.accuracy import RELATIVE
 from ..manifest import Manifest, Port, value_key
 from ..opinfo import Op
 from .basics import (

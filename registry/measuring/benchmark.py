@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..call import Call, parse_call, wrong
-from ..decision import Decision
+from ..calling.call import Call, parse_call, wrong
+from ..calling.planning import bind_call
+from ..calling.scope import bytes_moved
+from ..deciding.decision import Decision
 from ..errors import ContractError, RegistryError, first_line
-from ..judging import Skip, backends_of, decide_each, skipped, skipped_lines
+from ..judging.judge import Skip, backends_of, decide_each, skipped, skipped_lines
 from ..opinfo import Op
-from ..planning import bind_call
-from ..scope import bytes_moved
 from ..text import lay_out
 from .conditions import conditions
 from .timing import (

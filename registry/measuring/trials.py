@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import NumpyArray, is_pair
-from ..call import Call, wrong
+from ..calling.arrays import NumpyArray, is_pair
+from ..calling.call import Call, wrong
+from ..calling.request import Request
 from ..errors import first_line
-from ..judging import Judge, make_judge, run_poisoned
-from ..request import Request
+from ..judging.judge import Judge, make_judge, run_poisoned
 from .timing import ROUNDS, Progress, Stopwatch, Times, measure, no_progress, stopwatch
 from .tuned import Candidate
 

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..cache import write_whole
+from ..calling.parts import split_rows
 from ..errors import RegistryWarning
 from ..hookspecs import Claim
-from ..parts import split_rows
 from .conditions import machine
 
 if TYPE_CHECKING:
+    from ..calling.request import Request
     from ..catalog import Catalog
-    from ..decide import Offer
-    from ..request import Request
+    from ..deciding.decide import Offer
 
 FORMAT = 1
 

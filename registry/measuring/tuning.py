@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..call import parse_call, wrong
-from ..decide import Offer, Policy
-from ..decision import Decision
+from ..calling.call import parse_call, wrong
+from ..calling.planning import bind_call
+from ..calling.request import Request
+from ..deciding.decide import Offer, Policy
+from ..deciding.decision import Decision
+from ..deciding.selection import choose, contenders, is_automatic
 from ..errors import NoPlanError, RegistryError, first_line
-from ..judging import Skip, skipped, skipped_lines
+from ..judging.judge import Skip, skipped, skipped_lines
 from ..opinfo import Op
-from ..planning import bind_call
-from ..request import Request
-from ..selection import choose, contenders, is_automatic
 from ..text import lay_out
 from .conditions import conditions
 from .timing import ROUNDS, Progress, Times, no_progress, time_cells

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..accuracy import Verdict
-from ..arrays import NumpyArray
+from ..calling.arrays import NumpyArray
 from ..dtypes import STORAGE, numpy_dtype
 from ..errors import NoPlanError, RegistryError, first_line
-from ..judging import Judge, make_judge
+from ..judging.accuracy import Verdict
+from ..judging.judge import Judge, make_judge
 from ..opinfo import Op, TensorSpec
 from ..text import odd_character
 from .files import Files

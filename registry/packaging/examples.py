@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..accuracy import round_to
-from ..arrays import NumpyArray
+from ..calling.arrays import NumpyArray
 from ..conformance.arguments import complaint, dtypes_of, inferred
 from ..conformance.cases import Case
 from ..conformance.drafts import Draft
 from ..dtypes import finfo, numpy_dtype
 from ..errors import PackageError
-from ..judging import make_judge
+from ..judging.accuracy import round_to
+from ..judging.judge import make_judge
 from ..opinfo import Op
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from registry.request import Request
+from registry.calling.request import Request
 
 from .kernels import ITEM_BYTES
 

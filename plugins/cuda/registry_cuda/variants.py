@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from registry.calling.request import Request
 from registry.hookspecs import Claim, Predicate
-from registry.request import Request
 
 from . import kernels
 from .kernels import Kernel, Launch, Layout

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from registry.accuracy import Expected, round_to
+from registry.calling.request import Request
 from registry.errors import ContractError
 from registry.hookspecs import Availability, Backend, Claim, Executable, Refusal
+from registry.judging.accuracy import Expected, round_to
 from registry.opinfo import Op
-from registry.request import Request
 
 from . import (
     bias_add,

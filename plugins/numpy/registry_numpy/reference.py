@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from registry.accuracy import Expected
+from registry.judging.accuracy import Expected
 
 Array = npt.NDArray[Any]
 

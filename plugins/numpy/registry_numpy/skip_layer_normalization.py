@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from registry.accuracy import Expected
+from registry.judging.accuracy import Expected
 
 from .normalize import add_and_normalize
 from .reference import added, normalized

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from registry.calling.parts import cut, fits_in_parts, nbytes
+from registry.calling.passes import storage_buffers
+from registry.calling.request import Request
 from registry.dtypes import STORAGE
 from registry.errors import BackendError, ContractError, suggestion, typed_line
 from registry.hookspecs import (
@@ -26,9 +29,6 @@ from registry.hookspecs import (
     RenderedPass,
 )
 from registry.opinfo import Op
-from registry.parts import cut, fits_in_parts, nbytes
-from registry.passes import storage_buffers
-from registry.request import Request
 
 from .adapter import forked
 from .device import Device

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from registry.passes import fold
+from registry.calling.passes import fold
 
 from .device import Device
 from .groups import Shape

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from registry.calling.parts import Part, nbytes
+from registry.calling.passes import Buffer, EvaluatedVariant, Uniform, element_bytes
+from registry.calling.request import Request, TensorType
 from registry.errors import BackendError
 from registry.hookspecs import RenderedPass
-from registry.parts import Part, nbytes
-from registry.passes import Buffer, EvaluatedVariant, Uniform, element_bytes
-from registry.request import Request, TensorType
 
 from .device import Device
 from .groups import Shape

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from registry.calling.scope import FOLD_WIDTH
 from registry.errors import ContractError, suggestion
 from registry.language.values import Features
-from registry.scope import FOLD_WIDTH
 
 from .implementations import DEFAULT, IMPLEMENTATIONS
 

@@ -9,6 +9,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from registry.calling.passes import EvaluatedPass, EvaluatedVariant, Uniform, evaluate_variant
+from registry.calling.request import Request
 from registry.errors import BackendError, RegistryWarning, shorten
 from registry.hookspecs import RenderedPass
 from registry.language.includes import expand
@@ -17,8 +19,6 @@ from registry.language.templates import TemplateError, parse_template
 from registry.language.values import EvaluationError
 from registry.manifest import Variant
 from registry.opinfo import Op
-from registry.passes import EvaluatedPass, EvaluatedVariant, Uniform, evaluate_variant
-from registry.request import Request
 
 from .implementations import IMPLEMENTATIONS
 from .profile import Profile

@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from registry import Availability, Backend, Claim, Predicate, Refusal
-from registry.hookspecs import Executable
-from registry.opinfo import Op
-from registry.request import Request
+from registry import Availability, Backend, Claim, Executable, Op, Predicate, Refusal, Request
 
 Array = npt.NDArray[Any]
 

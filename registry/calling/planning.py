@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..catalog import Catalog
+from ..deciding.decide import Policy
+from ..deciding.selection import choose, place_of
+from ..errors import BackendError, ContractError, NoPlanError, RegistryWarning, as_backend_error, shorten
+from ..language.meter import metered
 from . import arrays
 from .call import Call, wrong
-from .catalog import Catalog
-from .decide import Policy
-from .errors import BackendError, ContractError, NoPlanError, RegistryWarning, as_backend_error, shorten
-from .language.meter import metered
 from .plan import Plan
 from .readers import Readers
 from .request import Request, bind
-from .selection import choose, place_of
 
 if TYPE_CHECKING:
-    from .decision import Decision
-    from .hookspecs import Executable
+    from ..deciding.decision import Decision
+    from ..hookspecs import Executable
 
 
 def bind_call(catalog: Catalog, call: Call) -> Request:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from .call import Call
-from .catalog import Catalog
+from ..calling.call import Call
+from ..calling.request import Request
+from ..catalog import Catalog
+from ..errors import BackendError, ContractError, blaming, suggestion
+from ..hookspecs import Availability, Claim, Refusal
+from ..language.expressions import parse
+from ..measuring.tuned import find
+from ..opinfo import Op
 from .decide import Offer, Policy, against_backend, decide
 from .decision import Decision, Reason
-from .errors import BackendError, ContractError, blaming, suggestion
-from .hookspecs import Availability, Claim, Refusal
-from .language.expressions import parse
-from .measuring.tuned import find
-from .opinfo import Op
-from .request import Request
 
 MAX_LISTED = 12
 """So many variants an error lists by name: an op may have a hundred."""
@@ -167,7 +167,7 @@ def claims_of(catalog: Catalog, name: str, op: Op) -> tuple[Claim | Refusal, ...
     try:
         claims = _listed(catalog, name, op)
     except (Exception, SystemExit) as error:  # a stranger's plugin must not stop the others
-        from .plugins import one_line
+        from ..plugins import one_line
 
         return (Refusal("claims can be listed", one_line(error), "a working plugin"),)
     if not claims:
@@ -181,7 +181,7 @@ def claims_of(catalog: Catalog, name: str, op: Op) -> tuple[Claim | Refusal, ...
 
 def claims_fault(catalog: Catalog, name: str, op: Op) -> str | None:
     """What is wrong with a backend's claims for an op, conditions that cannot be read too."""
-    from .plugins import one_line
+    from ..plugins import one_line
 
     try:
         for claim in _listed(catalog, name, op):

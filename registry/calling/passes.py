@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from .dtypes import SCALAR_RANGES, STORAGE
-from .language.expressions import EvaluationError, evaluate
-from .language.meter import spend
-from .manifest import Binding, Dispatch, Manifest, Pass, StructField, Variant
+from ..dtypes import SCALAR_RANGES, STORAGE
+from ..language.expressions import EvaluationError, evaluate
+from ..language.meter import spend
+from ..manifest import Binding, Dispatch, Manifest, Pass, StructField, Variant
 from .request import Request, TensorType
 from .scope import FOLD_WIDTH, derive, request_scope
 

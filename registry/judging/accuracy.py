@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .dtypes import numpy_dtype
+from ..dtypes import numpy_dtype
 from .rounding import histogram, round_to, ulps
 
 __all__ = [
@@ -80,7 +80,7 @@ class Verdict:
             answer, and in units in the last place of the dtype, from the correctly rounded answer.
         mean_abs, mean_rel, mean_ulp: the means of the same; relative ones where the right answer is not 0.
         histogram: how many of them lie how many ULP from the answer before it is rounded, by the buckets of
-            `registry.rounding.BUCKETS`; empty where elements are no floating-point numbers.
+            `registry.judging.rounding.BUCKETS`; empty where elements are no floating-point numbers.
         share: the largest part of its tolerance that an element takes: above 1 fails, infinite where only
             one side is NaN or infinite.
         worst: index of the element that takes most of its tolerance, None if none takes any.

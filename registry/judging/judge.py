@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..calling.arrays import NumpyArray
+from ..calling.call import Call
+from ..calling.request import Request, TensorType
+from ..dtypes import numpy_dtype
+from ..errors import ContractError, PluginError
+from ..manifest import Tolerance as Said
+from ..opinfo import Op
 from .accuracy import RELATIVE, Expected, Tolerance, Verdict, default_tolerance, judge, judge_pair, round_to
-from .arrays import NumpyArray
-from .call import Call
-from .dtypes import numpy_dtype
-from .errors import ContractError, PluginError
-from .manifest import Tolerance as Said
-from .opinfo import Op
-from .request import Request, TensorType
 
 if TYPE_CHECKING:
-    from .api import Registry
-    from .catalog import Catalog
-    from .decision import Decision
-    from .hookspecs import Backend
+    from ..api import Registry
+    from ..catalog import Catalog
+    from ..deciding.decision import Decision
+    from ..hookspecs import Backend
 
 
 NOT_JUDGED = "elements without a finite right answer were not judged"

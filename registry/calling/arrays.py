@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import LONG_NAMES, STORAGE, numpy_dtype
-from .errors import ContractError, RegistryError
+from ..dtypes import LONG_NAMES, STORAGE, numpy_dtype
+from ..errors import ContractError, RegistryError
 
 NumpyArray = np.ndarray[Any, Any]
 Owner = Callable[[object], str | None]

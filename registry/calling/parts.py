@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..dtypes import STORAGE
+from ..language.expressions import EvaluationError
 from .arrays import NumpyArray
-from .dtypes import STORAGE
-from .language.expressions import EvaluationError
 from .request import Request, TensorType
 from .scope import contract_scope, evaluate_derived
 

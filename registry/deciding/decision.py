@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
-from .errors import NoPlanError
-from .hookspecs import Claim
-from .request import Request
-from .text import lay_out
+from ..calling.request import Request
+from ..errors import NoPlanError
+from ..hookspecs import Claim
+from ..text import lay_out
 
 if TYPE_CHECKING:
-    from .measuring.tuned import Choice
+    from ..measuring.tuned import Choice
 
 HEADER = ("#", "backend", "variant", "verdict", "because", "found", "needed")
 

@@ -15,9 +15,9 @@ from .records import Decided, asked_of, chosen_of, conditions_of
 
 if TYPE_CHECKING:
     from ..api import Registry
-    from ..call import Call
-    from ..decision import Decision
-    from ..plan import Plan
+    from ..calling.call import Call
+    from ..calling.plan import Plan
+    from ..deciding.decision import Decision
 
 
 class Log:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..catalog import Catalog
 from . import arrays
-from .catalog import Catalog
 
 Reader = Callable[[Any], Hashable]
 """Tells what of an argument decides the plan, beside its type."""

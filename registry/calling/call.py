@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ContractError, suggestion
 from .arrays import is_pair
-from .errors import ContractError, suggestion
 
 if TYPE_CHECKING:
-    from .opinfo import Op
+    from ..opinfo import Op
 
 OPTIONS = ("backend", "variant", "device", "outputs", "out", "inputs", "attrs", "tunables", "profile")
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ..calling.request import Request
+from ..calling.scope import NO_DEVICE, request_scope
+from ..hookspecs import Availability, Claim, Predicate, Refusal
+from ..language.expressions import EvaluationError, parse
+from ..language.meter import metered
+from ..language.reasons import why_false
 from .decision import Decision, Reason, Row
-from .hookspecs import Availability, Claim, Predicate, Refusal
-from .language.expressions import EvaluationError, parse
-from .language.meter import metered
-from .language.reasons import why_false
-from .request import Request
-from .scope import NO_DEVICE, request_scope
 
 if TYPE_CHECKING:
-    from .measuring.tuned import Choice
+    from ..measuring.tuned import Choice
 
 
 @dataclass(frozen=True)

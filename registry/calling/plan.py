@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..catalog import Catalog
+from ..dtypes import numpy_dtype
+from ..errors import BackendError, ContractError, RegistryError, as_backend_error
+from ..hookspecs import Backend, Executable
 from . import arrays
 from .arrays import ArrayType
 from .call import Call, parse_call, wrong
-from .catalog import Catalog
-from .dtypes import numpy_dtype
-from .errors import BackendError, ContractError, RegistryError, as_backend_error
-from .hookspecs import Backend, Executable
 from .memo import Memo, make_route
 from .readers import Readers
 from .request import Request, plain_value
 
 if TYPE_CHECKING:
-    from .decision import Decision
+    from ..deciding.decision import Decision
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

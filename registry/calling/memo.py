@@ -13,7 +13,7 @@ from .call import OPTIONS
 from .readers import Reader, Readers
 
 if TYPE_CHECKING:
-    from .opinfo import Op
+    from ..opinfo import Op
     from .plan import Plan
 
 SIZE = 1024

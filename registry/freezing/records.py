@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..call import Call
+from ..calling.call import Call
+from ..calling.request import Request, plain_value
+from ..deciding.selection import availability
 from ..errors import ContractError
 from ..measuring.conditions import conditions
-from ..request import Request, plain_value
-from ..selection import availability
 
 if TYPE_CHECKING:
     from ..api import Registry
     from ..catalog import Catalog
-    from ..decision import Decision
+    from ..deciding.decision import Decision
 
 _TENSOR = re.compile(r"(?P<dims>\d+(?:x\d+)*)?:(?P<dtype>\w+)(?: on (?P<device>\S.*))?")
 

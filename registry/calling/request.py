@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ..dtypes import SCALAR_RANGES, SHORT_NAMES, STORAGE
+from ..errors import suggestion
+from ..language.expressions import evaluate
 from .arrays import ArrayType, Owner, describe, no_owner
 from .call import Call, parse_call, wrong
-from .dtypes import SCALAR_RANGES, SHORT_NAMES, STORAGE
-from .errors import suggestion
-from .language.expressions import evaluate
 from .scope import contract_scope, infer_shape
 
 if TYPE_CHECKING:
-    from .manifest import Rule
-    from .opinfo import Op, TensorSpec
+    from ..manifest import Rule
+    from ..opinfo import Op, TensorSpec
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .dtypes import finfo, numpy_dtype
+from ..dtypes import finfo, numpy_dtype
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]

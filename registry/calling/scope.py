@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .dtypes import STORAGE
-from .errors import ContractError
-from .language.expressions import EvaluationError, Features, evaluate, parse
-from .language.functions import FUNCTIONS, device_functions
+from ..dtypes import STORAGE
+from ..errors import ContractError
+from ..language.expressions import EvaluationError, Features, evaluate, parse
+from ..language.functions import FUNCTIONS, device_functions
 
 if TYPE_CHECKING:
-    from .opinfo import Op, TensorSpec
+    from ..opinfo import Op, TensorSpec
     from .request import Request, TensorType
 
 MAX_RANK = 64

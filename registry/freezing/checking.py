@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..api import Registry
-from ..call import Call, parse_call
-from ..decision import Decision, Row
+from ..calling.call import Call, parse_call
+from ..calling.planning import bind_call, settle
+from ..calling.request import Request
+from ..deciding.decision import Decision, Row
 from ..errors import NoPlanError, RegistryError
-from ..planning import bind_call, settle
-from ..request import Request
 from ..text import counted, lay_out
 from .lockfile import Lock, read_lock
 from .records import Asked, Chosen, Decided, as_plain, chosen_of, conditions_of, parse_tensor

@@ -1,0 +1,1 @@
+"""Which candidate runs, and why: `selection` asks the backends, `decide` chooses, a `decision` says why."""
