@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 from cases import CALLS, DTYPES, Case
-from conditions import conditions, keep, open_registry
 from ort_cpu import ort_calls
+from system import keep, open_registry, system
 
 from registry import Registry
 from registry.dtypes import numpy_dtype
@@ -181,7 +181,7 @@ def main() -> None:
             for case in wanted(names, given.dtypes.split(","), sizes):
                 yield from measure(reg, case, threads)
 
-    facts = conditions(open_registry())
+    facts = system(open_registry())
     print(json.dumps(facts))
     for row in results():
         print(text(row), flush=True)

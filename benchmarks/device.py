@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 from cases import CALLS, DTYPES, HIDDEN, LONG, TENSOR_BYTES, Case, cases
-from conditions import conditions, keep, open_registry
 from ort import ort_times
 from peers import peers
+from system import keep, open_registry, system
 from timing import Times, cuda_times, hold_clocks, torch_times, webgpu_times
 
 import registry
@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--out", help="file for the rows, a line of JSON each")
     given = parser.parse_args()
     reg = open_registry()
-    facts = conditions(reg)
+    facts = system(reg)
     print(json.dumps(facts))
     held = hold_clocks()
     rows = []

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from conditions import conditions, keep, open_registry
+from system import keep, open_registry, system
 
 from registry import Registry
 
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--out", help="file for the rows, a line of JSON each")
     given = parser.parse_args()
     reg = open_registry()
-    facts = conditions(reg)
+    facts = system(reg)
     print(json.dumps(facts))
     for backend in given.backends.split(","):
         status = next(s for s in reg.backends() if s.name == backend)

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from conditions import conditions, keep, open_registry
+from system import keep, open_registry, system
 
 ROUNDS = 11
 ARRAY = "import numpy\nx = numpy.ones((8, 768), numpy.float32)\n"
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--out", help="file for the rows, a line of JSON each")
     given = parser.parse_args()
     reg = open_registry()
-    facts = conditions(reg)
+    facts = system(reg)
     programs = dict(PROGRAMS)
     if not next(status for status in reg.backends() if status.name == "webgpu").available:
         programs = {name: code for name, code in programs.items() if "webgpu" not in name}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from conditions import conditions, keep, open_registry
+from system import keep, open_registry, system
 
 from registry import Registry
 
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--out", help="file for the rows, a line of JSON each")
     given = parser.parse_args()
     reg = open_registry()
-    facts = conditions(reg)
+    facts = system(reg)
     print(json.dumps(facts))
     nbytes = given.mib * 2**20
     for backend, what, call in calls(reg, nbytes // 4):

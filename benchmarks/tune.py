@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from cases import CALLS, DTYPES, HIDDEN, TENSOR_BYTES, Case, cases
-from conditions import conditions, keep, open_registry
 from device import Tensors, copy_call
+from system import keep, open_registry, system
 from timing import cuda_times
 
 from registry import BackendError
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--out", help="file for the rows, a line of JSON each")
     given = parser.parse_args()
     reg = open_registry()
-    facts = conditions(reg)
+    facts = system(reg)
     print(json.dumps(facts))
     copied = 2 * given.mib * 2**20
     copy = copy_call(reg, "cuda", copied)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .comparing.report import Report
     from .conformance.cases import Case
     from .freezing.checking import Check
-    from .freezing.lockfile import Lock
+    from .freezing.lockfile import DecisionLock
     from .freezing.recording import Log
     from .measuring.benchmark import Benchmark
     from .measuring.tuning import Tuning
@@ -189,7 +189,7 @@ class Registry(Dispatcher):
             with self._logs_lock:
                 self._logs = tuple(each for each in self._logs if each is not log)
 
-    def freeze(self, path: str | Path, log: Log, *, sources: bool = True) -> Lock:
+    def freeze(self, path: str | Path, log: Log, *, sources: bool = True) -> DecisionLock:
         """Adds recorded decisions to a lock of decisions, in place of those of equal requests.
 
         Args:
@@ -206,7 +206,7 @@ class Registry(Dispatcher):
 
         if not isinstance(log, Log):
             raise ContractError(f"freeze takes a log of record(); found {log!r}")
-        return add(path_of(path, "path"), log.decisions, log.conditions, sources=sources)
+        return add(path_of(path, "path"), log.decisions, log.system, sources=sources)
 
     def check(self, path: str | Path = "decisions.lock") -> Check:
         """Decides every request of a lock anew, on this machine and without data; nothing runs.

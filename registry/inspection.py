@@ -120,15 +120,17 @@ class Inspection:
         decision = choose(self.catalog, call, request, Policy(exhaustive=True))
         decision.require()
         found: dict[str, int | None] = {}
-        for row in decision.eligible:
-            if row.backend not in found and row.claim is not None:
+        for candidate in decision.eligible:
+            if candidate.backend not in found and candidate.claim is not None:
                 backend, here = (
-                    self.catalog.backend(row.backend),
-                    availability(self.catalog, row.backend, call, request),
+                    self.catalog.backend(candidate.backend),
+                    availability(self.catalog, candidate.backend, call, request),
                 )
-                exact = decision.request_of(row)
-                with blaming(row.backend, "scratch_bytes"):
-                    found[row.backend] = 0 if request.empty else backend.scratch_bytes(exact, row.claim, here)
+                exact = decision.request_of(candidate)
+                with blaming(candidate.backend, "scratch_bytes"):
+                    found[candidate.backend] = (
+                        0 if request.empty else backend.scratch_bytes(exact, candidate.claim, here)
+                    )
         return found
 
     def _render(
@@ -141,15 +143,17 @@ class Inspection:
         call = parse_call(self.op(op), tensors, named)
         request = self._bind(call)
         decision = choose(self.catalog, call, request, Policy())
-        row = decision.require()
-        assert row.claim is not None
-        here = availability(self.catalog, row.backend, call, request)
-        backend = self.catalog.backend(row.backend)
-        with blaming(row.backend, "render"):
-            passes = tuple(backend.render(decision.request_of(row), row.claim, here))
+        candidate = decision.require()
+        assert candidate.claim is not None
+        here = availability(self.catalog, candidate.backend, call, request)
+        backend = self.catalog.backend(candidate.backend)
+        with blaming(candidate.backend, "render"):
+            passes = tuple(backend.render(decision.request_of(candidate), candidate.claim, here))
         odd = [item for item in passes if not isinstance(item, RenderedPass)]
         if odd:
-            raise BackendError(f"render gave {odd[0]!r}; needed: passes of RenderedPass", backend=row.backend)
+            raise BackendError(
+                f"render gave {odd[0]!r}; needed: passes of RenderedPass", backend=candidate.backend
+            )
         return backend, passes
 
     def _bind(self, call: Call) -> Request:

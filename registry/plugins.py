@@ -25,7 +25,7 @@ HOOKS = ("registry_backends", "registry_manifests", "registry_references")
 
 
 @dataclass(frozen=True)
-class Failure:
+class BrokenPlugin:
     """A plugin that did not load: its entry-point name, its distribution and the cause in one line."""
 
     plugin: str
@@ -47,7 +47,7 @@ class Plugins:
     tested: set[str] = field(default_factory=set)
     """Ops whose manifests come with this library, whose tests check them."""
     references: dict[str, Reference] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[BrokenPlugin] = field(default_factory=list)
 
     @cached_property
     def batching(self) -> tuple[Backend, ...]:
@@ -89,7 +89,7 @@ def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plu
         except BaseException as error:  # a plugin may leave by SystemExit, too
             cause = str(error) if isinstance(error, PluginError) else one_line(error)
             seconds = time.perf_counter() - begin
-            found.failures.append(Failure(entry.name, entry.distribution, cause, error, seconds))
+            found.failures.append(BrokenPlugin(entry.name, entry.distribution, cause, error, seconds))
     _admit(brought, found)
     for failure in found.failures:
         text = f"plugin {failure.plugin} of {failure.distribution} did not load: {failure.cause}"
@@ -122,7 +122,7 @@ def _wanted(entries: list[_Entry], found: Plugins) -> list[_Entry]:
     for name in dict.fromkeys(names):
         if name not in known:
             cause = f"no such entry point; {VARIABLE} takes some of {', '.join(known)}"
-            found.failures.append(Failure(name, VARIABLE, cause))
+            found.failures.append(BrokenPlugin(name, VARIABLE, cause))
     return [entry for entry in entries if entry.name in names]
 
 
@@ -227,7 +227,7 @@ def _admit(brought: list[_Brought], found: Plugins) -> None:
             if rivals and entry.distribution != OURS:
                 owner = ours[0] if ours else rivals[0]
                 found.failures.append(
-                    Failure(
+                    BrokenPlugin(
                         entry.name,
                         entry.distribution,
                         f"backend name {backend.name!r} is also claimed by "

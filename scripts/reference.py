@@ -31,7 +31,7 @@ finds something); 2 where the command cannot be carried out, with the error on s
 
 RESULTS = (
     "registry.deciding.decision.Decision",
-    "registry.deciding.decision.Row",
+    "registry.deciding.decision.Candidate",
     "registry.calling.plan.Plan",
     "registry.comparing.report.Report",
     "registry.comparing.report.BackendVerdict",

@@ -14,7 +14,7 @@ from registry.calling.call import parse_call
 from registry.calling.planning import bind_call
 from registry.deciding.selection import contenders
 from registry.judging.accuracy import round_to
-from registry.measuring.tuned import Candidate, Choice, Entry, key_of, source_digest
+from registry.measuring.tuned import Choice, Entry, TunedVariant, key_of, source_digest
 
 THREADS = 8
 CALLS = 200
@@ -43,7 +43,7 @@ def measured(reg: Registry, op: str, named: Mapping[str, Any]) -> Entry:
     call = parse_call(reg.op(op), (), named)
     request = bind_call(reg.catalog, call)
     decision = reg.explain(op, **named)
-    static = Candidate(str(decision.backend), str(decision.variant))
+    static = TunedVariant(str(decision.backend), str(decision.variant))
     offers = contenders(reg.catalog, call, request)
     digest = source_digest(reg.catalog, request, (static,), offers)
     return Entry(key_of(request, offers), digest, (static,), Choice(static, 1.0, static, 1.0, "2026-01-01"))

@@ -26,7 +26,7 @@ def test_the_backend_of_the_guide_conforms() -> None:
     x = np.ones((1, 3, 8), np.float32)
     assert (reg.run("BiasAdd", X=x, bias=x[0, 0], skip=x, backend="pairs") == 3).all()
     odd = {"X": x[..., :7], "bias": x[0, 0, :7], "skip": x[..., :7]}
-    row = reg.explain("BiasAdd", **odd, backend=["pairs", "numpy"]).rows[0]
+    row = reg.explain("BiasAdd", **odd, backend=["pairs", "numpy"]).candidates[0]
     assert (row.because, row.found) == ("the last dimension of X is even", "7")
     report = conformance.run(reg, "BiasAdd", cases=15, backend="pairs")
     assert report.ok and report.backends[0].requests > 2, report

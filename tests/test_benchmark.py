@@ -12,9 +12,9 @@ import pytest
 from fakes import Clock, Fake, registry_of
 
 from registry import ContractError, Registry
-from registry.measuring.benchmark import Row
-from registry.measuring.conditions import conditions
+from registry.measuring.benchmark import Timing
 from registry.measuring.plotting import draw
+from registry.measuring.system import system
 
 BYTES = 4 * (3 * 48 + 8)
 
@@ -30,7 +30,7 @@ def call() -> dict[str, Any]:
     return {"X": x, "bias": x[0, 0], "skip": x}
 
 
-def rows(found: Any) -> dict[tuple[str, str, str], Row]:
+def rows(found: Any) -> dict[tuple[str, str, str], Timing]:
     return {(row.candidate.backend, row.candidate.variant, row.place): row for row in found.rows}
 
 
@@ -155,8 +155,8 @@ def test_waiting_submits_what_is_recorded(webgpu: Registry, call: dict[str, Any]
     assert home.counts["submits"] == before + 1
 
 
-def test_conditions_name_the_devices(shared: Registry) -> None:
-    found = conditions(shared)
+def test_the_system_has_the_devices(shared: Registry) -> None:
+    found = system(shared)
     assert found["devices"]["numpy"]["name"] == f"NumPy {np.__version__}"
     assert found["devices"]["numpy"]["threads"] >= 1
 

@@ -95,8 +95,8 @@ def test_a_bundle_says_all_that_is_needed(webgpu: Registry, tmp_path: Path) -> N
     opened = read_bundle(report.save(tmp_path / "b.zip"))
     index = opened.index
     assert index.attrs["epsilon"] == 0.5 and index.outputs == ["Y"]
-    assert {"date", "machine", "versions", "devices"} <= index.conditions.keys()
-    assert {"adapter", "name"} <= index.conditions["devices"]["webgpu"].keys()
+    assert {"date", "machine", "versions", "devices"} <= index.system.keys()
+    assert {"adapter", "name"} <= index.system["devices"]["webgpu"].keys()
     assert [decision["backend"] for decision in index.decisions] == ["webgpu", "numpy"]
     ran = list(dict.fromkeys(row.candidate for row in report.rows))
     assert [(each.backend, each.variant) for each in index.candidates] == ran
@@ -169,8 +169,8 @@ def test_what_failed_to_run_is_kept_as_such(tmp_path: Path) -> None:
 
 def test_differences_of_the_environment_are_told(bundle: Path) -> None:
     def elsewhere(index: Index, members: dict[str, bytes]) -> None:
-        index["conditions"]["python"] = "3.99"
-        index["conditions"]["devices"]["webgpu"] = {"name": "Some GPU", "driver": "1.2"}
+        index["system"]["python"] = "3.99"
+        index["system"]["devices"]["webgpu"] = {"name": "Some GPU", "driver": "1.2"}
         index["manifest"] = "0" * 64
 
     replay = NUMPY.replay(changed(bundle, elsewhere))
@@ -182,7 +182,7 @@ def test_differences_of_the_environment_are_told(bundle: Path) -> None:
 
 def test_what_a_bundle_says_cannot_steer_a_terminal(bundle: Path) -> None:
     def escape(index: Index, members: dict[str, bytes]) -> None:
-        index["conditions"].update({"date": "\x1b[2J", "\x1b[3J": "\r\n\x1b[1m" + "x" * 9999})
+        index["system"].update({"date": "\x1b[2J", "\x1b[3J": "\r\n\x1b[1m" + "x" * 9999})
         index["found"][0].update(backend="\x1b[0m", variant="a\nb" * 999)
         index["against"] = "\x07"
         index["manifest"] = "\x1b" * 64
@@ -390,7 +390,7 @@ HOSTILE = {
         r"expected value of shape \[3, 1\] for Y",
     ),
     "a result of another digest": (put("found", 0, "digest", value="0" * 64), "not that of its digest"),
-    "a deep index": (put("conditions", value={"a": nested(200)}), "more than 32 levels"),
+    "a deep index": (put("system", value={"a": nested(200)}), "more than 32 levels"),
     "a scalar that is an option": (put("args", value={"out": 1}), "no scalar argument 'out'"),
 }
 

@@ -100,7 +100,7 @@ def edited(lock: Path, change: Any) -> Path:
         (lambda d: d["decisions"][0]["chosen"].update(backend=None), r"got `null` - at `\$.chosen.backend`"),
         (lambda d: d["decisions"][0]["chosen"].update(variant=[]), "got `array`"),
         (lambda d: d["decisions"][0]["chosen"].update(variants="x"), "unknown key 'variants'"),
-        (lambda d: d["conditions"].update(deep=json.loads('{"a":' * 300 + "1" + "}" * 300)), "64 levels"),
+        (lambda d: d["systems"].update(deep=json.loads('{"a":' * 300 + "1" + "}" * 300)), "64 levels"),
     ],
 )
 def test_a_lock_that_was_edited(change: Any, said: str, tmp_path: Path) -> None:

@@ -273,13 +273,13 @@ def test_cases_that_are_given() -> None:
 
 def test_drawn_cases_are_those_of_registry_test(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
-    original = checks.make_trial
+    original = checks.make_ready
 
     def spy(registry: Any, op: Any, case: Case, *more: Any) -> Any:
         tried.append(str(case))
         return original(registry, op, case, *more)
 
-    monkeypatch.setattr("registry.conformance.suite.make_trial", spy)
+    monkeypatch.setattr("registry.conformance.suite.make_ready", spy)
     conformance.run(NUMPY, "LayerNormalization", cases=5, seed=5, checks=["accuracy"])
     report = NUMPY.compare("LayerNormalization", cases=5, seed=5)
     assert [case.drawn for case in report.cases] == tried
@@ -316,7 +316,7 @@ def test_the_command_line_takes_cases(tmp_path: Path) -> None:
         "float32",
         "float16",
     }
-    assert found["backends"][0]["ok"] and "devices" in found["conditions"]
+    assert found["backends"][0]["ok"] and "devices" in found["system"]
     page = tmp_path / "page.html"
     done = run("--cases", "2", "--seed", "1", "--html", str(page))
     assert "2 cases, drawn with seed 1" in done.stdout and "numpy agrees: 4 results in 2 cases" in done.stdout

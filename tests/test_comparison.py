@@ -346,7 +346,7 @@ def test_outputs_lie_on_the_device_that_is_named() -> None:
     )
     report = reg.compare("LayerNormalization", **LN, device="stranger:1")
     assert report.ok and set(placed) == {"1"}
-    assert report.conditions["devices"]["stranger"] == {"name": "stranger"}
+    assert report.system["devices"]["stranger"] == {"name": "stranger"}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pathlib import Path
 from registry.freezing import lockfile
 from registry.freezing.records import Asked, Chosen, Decided, Source
 from registry.packaging import lock as packages
-from registry.measuring.tuned import Candidate, Choice, Entry, Store
+from registry.measuring.tuned import TunedVariant, Choice, Entry, Store
 
 kind, folder = sys.argv[1], Path(sys.argv[2])
 
@@ -31,11 +31,11 @@ def decided(name, text):
 
 
 def entry(name):
-    return packages.Entry("owner/" + name, 1, "0" * 40, {"manifest.json": name * 2000})
+    return packages.Pin("owner/" + name, 1, "0" * 40, {"manifest.json": name * 2000})
 
 
 def choice(name):
-    one = Candidate("b", name * 2000)
+    one = TunedVariant("b", name * 2000)
     return Entry({"op": "a::B"}, "digest", (one,), Choice(one, 1.0, one, 1.0, "2026-01-01"))
 
 
@@ -44,7 +44,7 @@ def add(name):
     if kind == "decisions":
         lockfile.add(folder / "decisions.lock", [decided(name, name * 2000)], {"machine": "m"})
     elif kind == "packages":
-        packages.add_entries(folder / "registry.lock", [entry(name)])
+        packages.add_pins(folder / "registry.lock", [entry(name)])
     else:
         assert Store(folder).write(choice(name))
 
@@ -56,7 +56,7 @@ def names():
         assert all(lock.text_of(source) for each in lock.decisions for source in each.chosen.passes)
         return [each.asked.op for each in lock.decisions]
     if kind == "packages":
-        return [each.repo[6:] for each in packages.read_lock(folder / "registry.lock").entries]
+        return [each.repo[6:] for each in packages.read_lock(folder / "registry.lock").pins]
     return [Store(folder).read({"op": "a::B"}).choice.chosen.variant[:1]]
 
 

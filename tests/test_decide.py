@@ -23,8 +23,8 @@ from registry.calling.call import parse_call
 from registry.calling.request import Request, bind
 from registry.calling.scope import NO_DEVICE
 from registry.deciding.decide import Offer, Policy, decide
-from registry.deciding.decision import Decision, Reason, Row
-from registry.measuring.tuned import Candidate, Choice
+from registry.deciding.decision import Candidate, Decision, Reason
+from registry.measuring.tuned import Choice, TunedVariant
 
 HERE = Availability(True, name="here", device=NO_DEVICE)
 SOFTWARE = Availability(True, name="llvmpipe", hardware=False, device=NO_DEVICE)
@@ -39,7 +39,7 @@ def request_(shared: Registry) -> Request:
 
 
 def verdicts(decision: Decision) -> list[tuple[str, str, str]]:
-    return [(row.backend, row.variant, row.verdict) for row in decision.rows]
+    return [(row.backend, row.variant, row.verdict) for row in decision.candidates]
 
 
 def test_priority_then_position(request_: Request) -> None:
@@ -59,26 +59,26 @@ def test_demoted_claims_come_last_within_their_backend(request_: Request) -> Non
         [Offer("x", HERE, claims), Offer("y", HERE, [Claim("d", 99)])],
         Policy(exhaustive=True),
     )
-    assert [row.variant for row in got.rows] == ["b", "c", "a", "d"]
+    assert [row.variant for row in got.candidates] == ["b", "c", "a", "d"]
     only = decide(request_, [Offer("x", HERE, claims[:1]), Offer("y", HERE, [Claim("d")])])
     assert only.variant == "a" and only.chosen is not None and only.chosen.demoted
 
 
 def test_a_broken_demotion_rejects(request_: Request) -> None:
     got = decide(request_, [Offer("x", HERE, [Claim("a", demote_when=("1 + true",))])])
-    assert got.chosen is None and got.rows[0].condition == "1 + true"
+    assert got.chosen is None and got.candidates[0].condition == "1 + true"
 
 
 @pytest.mark.parametrize("clause", ["1", "'x'", "[1]", "false", "none", "missing.deep == 1", "1 / 'a' > 0"])
 def test_only_exactly_true_holds(request_: Request, clause: str) -> None:
     clause = clause.replace("missing", "shapes.missing")
     got = decide(request_, [Offer("x", HERE, [Claim("a", when=("true", clause))])])
-    assert got.chosen is None and got.rows[0].condition == clause
+    assert got.chosen is None and got.candidates[0].condition == clause
 
 
 def test_later_clauses_may_rely_on_earlier_ones(request_: Request) -> None:
     got = decide(request_, [Offer("x", HERE, [Claim("a", when=("ranks.X == 4", "1 / 'a' > 0"))])])
-    row = got.rows[0]
+    row = got.candidates[0]
     assert (row.because, row.found, row.needed) == ("ranks.X", "3", "== 4")
 
 
@@ -87,7 +87,7 @@ def test_predicates(request_: Request) -> None:
         return None if request.inputs["X"].size % 2 else f"{request.inputs['X'].size} elements"
 
     claim = Claim("a", when=(Predicate("X has an odd size", "odd", odd),))
-    row = decide(request_, [Offer("x", HERE, [claim])]).rows[0]
+    row = decide(request_, [Offer("x", HERE, [claim])]).candidates[0]
     assert (row.because, row.found, row.needed) == ("X has an odd size", "36 elements", "odd")
 
 
@@ -100,7 +100,7 @@ def test_backend_conditions_come_first(request_: Request) -> None:
         Offer("last", HERE, claims),
     ]
     got = decide(request_, offers, Policy(exhaustive=True))
-    assert [row.because for row in got.rows] == [
+    assert [row.because for row in got.candidates] == [
         "it is installed",
         "it is installed",
         "adapter is hardware",
@@ -125,7 +125,7 @@ def test_nothing_is_asked_after_the_choice(request_: Request) -> None:
 def test_failures_of_preparing_are_reasons(request_: Request) -> None:
     offers = [Offer("x", HERE, [Claim("a"), Claim("b")]), Offer("y", HERE, [Claim("a")])]
     got = decide(request_, offers, Policy(failures={("x", "a"): "line 3: no"}))
-    assert got.variant == "b" and got.rows[0].found == "line 3: no"
+    assert got.variant == "b" and got.candidates[0].found == "line 3: no"
     other = decide(request_, offers[1:], Policy(failures={("x", "a"): "line 3: no"}))
     assert (other.backend, other.variant) == ("y", "a")  # a variant of one name is another backend's
     lost = decide(request_, offers, Policy(failures={("x", None): "device is lost"}))
@@ -136,17 +136,19 @@ def test_a_backend_that_asks_too_much_stops_no_other(request_: Request) -> None:
     greedy = [Claim(f"v{number}", when=("numel(fill(1, 4000)) < 0",)) for number in range(300)]
     got = decide(request_, [Offer("x", HERE, greedy), Offer("y", HERE, [Claim("a", when=("true",))])])
     assert (got.backend, got.variant) == ("y", "a")
-    assert "more than 1000000 steps" in got.rows[299].found
+    assert "more than 1000000 steps" in got.candidates[299].found
 
 
 def test_a_measured_choice_is_judged_by_its_own_tunables(request_: Request) -> None:
     claims = [Claim("a", when=("tunables.ITEMS > 2",)), Claim("b")]  # by default it is 2
     for items, variant in ((4, "a"), (1, "b")):
-        choice = Choice(Candidate("x", "a", {"ITEMS": items}), 1.0, Candidate("x", "b"), 2.0, "2026-01-01")
+        choice = Choice(
+            TunedVariant("x", "a", {"ITEMS": items}), 1.0, TunedVariant("x", "b"), 2.0, "2026-01-01"
+        )
         got = decide(request_, [Offer("x", HERE, claims, measured=choice)])
         assert got.variant == variant and got.chosen is not None
         assert got.chosen.measured == (choice if items == 4 else None)
-    row = decide(request_, [Offer("x", HERE, [Claim("b"), Claim("a")], measured=choice)]).rows[1]
+    row = decide(request_, [Offer("x", HERE, [Claim("b"), Claim("a")], measured=choice)]).candidates[1]
     assert (row.variant, row.because) == ("b", "behind the measured choice")
 
 
@@ -161,7 +163,7 @@ def test_refusals_are_rows(request_: Request) -> None:
 def test_broken_derived_values_reject_without_raising(seeds: Any) -> None:
     pairs = {"x": ((), "float32"), "scale": ((), "float32")}
     got = seeds["LayerNormalization"].explain(**pairs, backend="webgpu", profile={"webgpu": {}})
-    assert got.chosen is None and "lastAxisWgVec4" in got.rows[0].found
+    assert got.chosen is None and "lastAxisWgVec4" in got.candidates[0].found
 
 
 def test_reads_at_a_glance(shared: Registry) -> None:
@@ -180,7 +182,7 @@ def test_reads_at_a_glance(shared: Registry) -> None:
         backend="webgpu",
         profile={"webgpu": {}},
     )
-    row = next(row for row in got.rows if row.variant == "beta_bias_vec4")
+    row = next(row for row in got.candidates if row.variant == "beta_bias_vec4")
     assert row.condition == "hiddenSize % 4 == 0"
     assert (row.because, row.found, row.needed) == ("hiddenSize % 4", "2", "== 0")
     line = next(line for line in str(got).splitlines() if " beta_bias_vec4 " in line)
@@ -189,8 +191,8 @@ def test_reads_at_a_glance(shared: Registry) -> None:
 
 
 def test_equal_reasons_are_folded(request_: Request) -> None:
-    same = tuple(Row("x", f"v{i}", "rejected", "why", "found", "needed") for i in range(5))
-    other = Row("y", "w", "rejected", "why", "found", "needed")
+    same = tuple(Candidate("x", f"v{i}", "rejected", "why", "found", "needed") for i in range(5))
+    other = Candidate("y", "w", "rejected", "why", "found", "needed")
     table = Decision(request_, (*same, other)).table()
     assert [cells[:4] for cells in table] == [
         ("1", "x", "v0", "rejected"),
@@ -217,7 +219,7 @@ def test_batch_invariance_can_be_asked_for(request_: Request, fresh: Registry) -
     assert decide(request_, [Offer("x", HERE, claims)]).variant == "split"
     got = decide(request_, [Offer("x", HERE, claims)], Policy(batch_invariant=True))
     assert got.variant == "whole"
-    assert got.rows[0].because == "a row's bits do not depend on the other rows"
+    assert got.candidates[0].because == "a row's bits do not depend on the other rows"
     with pytest.raises(ContractError, match="True or False"):
         fresh.configure(batch_invariant="yes")  # type: ignore[arg-type]
 

@@ -19,7 +19,7 @@ from hostile.bombs import write_package
 import registry
 from registry import ContractError, Registry
 from registry.cli import main
-from registry.freezing.lockfile import Lock, read_lock
+from registry.freezing.lockfile import DecisionLock, read_lock
 from registry.freezing.records import parse_tensor, tensor_text
 
 X = np.ones((1, 3, 4), np.float32)
@@ -225,12 +225,12 @@ def test_decisions_are_added_and_replaced(monkeypatch: pytest.MonkeyPatch, tmp_p
     frozen(reg, path, variant="narrow")
     lock = read_lock(path)
     assert [each.asked.variant for each in lock.decisions] == ["narrow", None]
-    assert len(lock.conditions) == 2  # each is held against its own
+    assert len(lock.systems) == 2  # each is held against its own
     one, other = lock.decisions
-    lasting = Lock(path).plus([one], {"date": "today", "python": "3"})
-    assert len(lasting.plus([other], {"date": "tomorrow", "python": "3"}).conditions) == 1
+    lasting = DecisionLock(path).plus([one], {"date": "today", "python": "3"})
+    assert len(lasting.plus([other], {"date": "tomorrow", "python": "3"}).systems) == 1
     frozen(reg, path)
-    assert len(read_lock(path).decisions) == 2 and len(read_lock(path).conditions) == 1
+    assert len(read_lock(path).decisions) == 2 and len(read_lock(path).systems) == 1
     assert json.loads(before)["decisions"][0]["asked"]["op"] == "com.microsoft::BiasAdd"
 
 
@@ -243,7 +243,7 @@ def test_what_is_no_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         reg.check(path)
     spoiled: list[str] = [text[:at] for at in range(0, len(text) - 2, 97)]
     document = json.loads(text)
-    for place in (("lockFormat",), ("conditions",), ("decisions",), ("decisions", 0)):
+    for place in (("lockFormat",), ("systems",), ("decisions",), ("decisions", 0)):
         for value in (None, 7, "x", [], [7], {}, {"a": 7}):
             changed = copy.deepcopy(document)
             target: Any = changed

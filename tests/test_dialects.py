@@ -210,10 +210,10 @@ def test_requirements_are_conditions(shared: Registry, tmp_path: Path) -> None:
         ({"features": ["shader-f16"]}, "subgroupMinSize"),
     ):
         decision = handle.explain(pair, times=0, profile={"webgpu": less})
-        assert decision.chosen is None and because in decision.rows[-1].because
+        assert decision.chosen is None and because in decision.candidates[-1].because
     small = {"limits": {"maxComputeInvocationsPerWorkgroup": 32}}
     decision = shared.load(write(tmp_path / "other")).explain(pair, times=0, profile={"webgpu": small})
-    assert decision.chosen is None and decision.rows[-1].found == "32"
+    assert decision.chosen is None and decision.candidates[-1].found == "32"
 
 
 def test_loops_end(shared: Registry, tmp_path: Path) -> None:

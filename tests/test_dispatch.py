@@ -39,8 +39,8 @@ def test_automatic_choice_takes_no_software_adapter(webgpu: Registry) -> None:
         assert decision.backend == "webgpu"
     else:
         assert decision.backend == "numpy"
-        assert decision.rows[0].because == "adapter is hardware"
-        assert decision.rows[0].needed == 'a GPU, or backend="webgpu"'
+        assert decision.candidates[0].because == "adapter is hardware"
+        assert decision.candidates[0].needed == 'a GPU, or backend="webgpu"'
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,16 @@ def test_the_environment_accepts_software(
 def test_the_environment_is_read_once(fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fresh.explain("LayerNormalization", **LN).chosen is not None
     monkeypatch.setenv("REGISTRY_BACKENDS", "numpy")
-    assert len({row.backend for row in fresh.explain("LayerNormalization", **LN).rows}) == 2
+    assert len({row.backend for row in fresh.explain("LayerNormalization", **LN).candidates}) == 2
     fresh.refresh()
-    assert {row.backend for row in fresh.explain("LayerNormalization", **LN).rows} == {"numpy"}
+    assert {row.backend for row in fresh.explain("LayerNormalization", **LN).candidates} == {"numpy"}
 
 
 def test_the_environment_goes_before_configure(fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY_BACKENDS", "webgpu")
     fresh.refresh()
     fresh.configure(backends=["numpy"])
-    assert {row.backend for row in fresh.explain("LayerNormalization", **LN).rows} == {"webgpu"}
+    assert {row.backend for row in fresh.explain("LayerNormalization", **LN).candidates} == {"webgpu"}
 
 
 def test_zero_in_the_environment_is_no(fresh: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_a_named_backend_never_falls_back(webgpu: Registry) -> None:
         webgpu.run("LayerNormalization", X=x, Scale=np.ones(4), backend="webgpu")
     assert "dtypes.T" in str(caught.value) and "f64" in str(caught.value)
     assert caught.value.decision is not None
-    assert {row.backend for row in caught.value.decision.rows} == {"webgpu"}
+    assert {row.backend for row in caught.value.decision.candidates} == {"webgpu"}
     webgpu.run("LayerNormalization", X=x, Scale=np.ones(4), backend=["webgpu", "numpy"])
     plan = webgpu.last()
     assert plan is not None and plan.backend == "numpy"
@@ -127,10 +127,10 @@ def test_a_named_variant_never_falls_back(webgpu: Registry) -> None:
 
 def test_configured_order(fresh: Registry) -> None:
     fresh.configure(backends=["numpy"])
-    assert {row.backend for row in fresh.explain("LayerNormalization", **LN).rows} == {"numpy"}
+    assert {row.backend for row in fresh.explain("LayerNormalization", **LN).candidates} == {"numpy"}
     fresh.run("LayerNormalization", **LN)
     fresh.configure(backends=None)
-    assert len({row.backend for row in fresh.explain("LayerNormalization", **LN).rows}) == 2
+    assert len({row.backend for row in fresh.explain("LayerNormalization", **LN).candidates}) == 2
 
 
 # Plans and the memo
@@ -441,7 +441,7 @@ def test_a_fallback_from_a_lost_device_is_not_remembered(fresh: Registry, monkey
 def test_settings_are_set_one_by_one(fresh: Registry) -> None:
     fresh.configure(backends=["numpy"])
     fresh.configure(options={"webgpu": {}})
-    assert {row.backend for row in fresh.explain("LayerNormalization", **LN).rows} == {"numpy"}
+    assert {row.backend for row in fresh.explain("LayerNormalization", **LN).candidates} == {"numpy"}
     with pytest.raises(ContractError, match=r"webgpu has no option 'divice' \(did you mean 'device'"):
         fresh.configure(options={"webgpu": {"divice": "1"}})
     with pytest.raises(ContractError, match="needed: a mapping by name"):

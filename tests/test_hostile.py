@@ -270,7 +270,10 @@ def test_a_manifest_that_asks_too_much_stops_no_other_backend(shared: Registry) 
     derive = {f"d{i}": bombs.SLOW for i in range(300)}
     op = stages.Op(parse_manifest(json.dumps(manifest(derive=derive)), "/m.json", "json"), "/m.json")
     decision = shared.explain(op, X=((2, 3), "float32"), profile=stages.PROFILE)
-    assert "more than 1000000 steps" in decision.rows[0].found or "template" in decision.rows[0].because
+    assert (
+        "more than 1000000 steps" in decision.candidates[0].found
+        or "template" in decision.candidates[0].because
+    )
 
 
 # Packages

@@ -326,7 +326,7 @@ def test_what_is_not_what_the_lock_says(fresh: Registry, server: Hub, package: P
         fresh.load(NAME)
     done = cli("lock", "--check")
     assert done.exit_code == 2 and "registry.lock says" in done.output
-    assert read_lock(Path("registry.lock")).entries[0].revision == commit
+    assert read_lock(Path("registry.lock")).pins[0].revision == commit
 
 
 def test_strangers_in_the_lock_are_trusted(fresh: Registry, server: Hub, package: Path) -> None:
@@ -337,7 +337,7 @@ def test_strangers_in_the_lock_are_trusted(fresh: Registry, server: Hub, package
     server.push(NAME, "v1", package)
     server.push(NAME, "v2", package)
     assert cli("lock", f"{NAME}@v1").exit_code == cli("lock", f"{NAME}@v2").exit_code == 0
-    assert [(e.repo, e.version) for e in read_lock(Path("registry.lock")).entries] == [
+    assert [(e.repo, e.version) for e in read_lock(Path("registry.lock")).pins] == [
         (STRANGER, 1),
         (NAME, 1),
         (NAME, 2),
@@ -412,4 +412,4 @@ def test_fetching_says_what_failed(server: Hub, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fails)
     with pytest.raises(PackageError, match=r"the hub's client failed \(no space left on device\)"):
-        fetch(hub.Reference(NAME, 1), "v1", 1)
+        fetch(hub.PackageName(NAME, 1), "v1", 1)

@@ -187,7 +187,9 @@ def test_just_over_the_limit_on_the_device(every: Registry, gpu: str, op: str, d
         every.run(op, inputs=inputs, backend=gpu)
     assert caught.value.decision is not None
     assert all(
-        "bytes (limit" in row.found for row in caught.value.decision.rows if row.because.startswith(LIMIT)
+        "bytes (limit" in row.found
+        for row in caught.value.decision.candidates
+        if row.because.startswith(LIMIT)
     )
     assert submissions(gpu) == before
 

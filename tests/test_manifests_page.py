@@ -38,9 +38,9 @@ def test_the_manifest_of_the_guide_runs(webgpu: registry.Registry, tmp_path: Pat
     report = reg.compare("Scale", x)
     assert report.ok and [row.backend for row in report.rows] == ["webgpu"]
     decision = reg.explain("Scale", x)
-    assert ("numpy", "the op is built in") in [(row.backend, row.because) for row in decision.rows]
+    assert ("numpy", "the op is built in") in [(row.backend, row.because) for row in decision.candidates]
     (folder / "scale.wgsl.jinja").unlink()
-    row = reg.explain("Scale", x, backend="webgpu").rows[0]
+    row = reg.explain("Scale", x, backend="webgpu").candidates[0]
     assert (row.because, row.found) == ("its template is there", "scale.wgsl.jinja")
 
 

@@ -473,8 +473,8 @@ def test_a_package_runs_its_own_variants_only(seeds: Any, webgpu: Registry) -> N
     call = {"X": x, "bias": x[0, 0], "skip": x}
     decision = seeds["BiasAdd"].explain(**call)
     assert decision.backend == "webgpu"
-    assert {row.variant for row in decision.rows if row.backend == "webgpu"} == {"vec4", "scalar"}
-    assert not [row for row in decision.rows if row.backend == "numpy" and row.verdict != "rejected"]
+    assert {row.variant for row in decision.candidates if row.backend == "webgpu"} == {"vec4", "scalar"}
+    assert not [row for row in decision.candidates if row.backend == "numpy" and row.verdict != "rejected"]
     wide = {name: value.astype(np.float64) for name, value in call.items()}
     with pytest.raises(ContractError, match="needed: one of float32, float16"):  # the package's own rule
         seeds["BiasAdd"](**wide)

@@ -182,7 +182,7 @@ def test_a_backend_that_raises_is_a_reason(backend: Backend) -> None:
     reg.run("LayerNormalization", **LN)
     decision = reg.explain("LayerNormalization", **LN)
     assert decision.backend == "numpy"
-    assert re.search(r"went wrong \(.*test_plugins\.py:\d+\)$", decision.rows[0].found)
+    assert re.search(r"went wrong \(.*test_plugins\.py:\d+\)$", decision.candidates[0].found)
 
 
 def test_a_backend_that_cannot_prepare_gives_way() -> None:
@@ -203,7 +203,11 @@ class NoPrepare(Backend):
 def test_a_backend_without_a_method_says_so() -> None:
     with pytest.raises(NoPlanError, match="NotImplementedError: NoPrepare has no method prepare"):
         registry_with(plugin(NoPrepare())).run("LayerNormalization", **LN, backend="idle")
-    row = registry_with(plugin(NoClaims())).explain("LayerNormalization", **LN, backend="unclaimed").rows[0]
+    row = (
+        registry_with(plugin(NoClaims()))
+        .explain("LayerNormalization", **LN, backend="unclaimed")
+        .candidates[0]
+    )
     assert row.found.startswith("NotImplementedError: NoClaims has no method claims")
 
 
@@ -245,7 +249,7 @@ def test_an_odd_backend_stops_nobody(parts: Any) -> None:
     reg = registry_with(plugin(Odd(**parts)))
     assert reg.explain("LayerNormalization", **LN).backend == "numpy"
     reg.run("LayerNormalization", **LN)
-    row = reg.explain("LayerNormalization", **LN).rows[0]
+    row = reg.explain("LayerNormalization", **LN).candidates[0]
     assert row.backend == "negative" and row.verdict == "rejected" and row.found
 
 
@@ -479,8 +483,8 @@ def test_a_condition_needs_no_device_that_nobody_described() -> None:
     row = {"gamma": X[0], "beta": X[0]}
     assert reg.explain("SkipLayerNormalization", input=X, skip=X, **row).backend == "negative"
     half = {name: value.astype(np.float16) for name, value in {"input": X, "skip": X, **row}.items()}
-    rejected = reg.explain("SkipLayerNormalization", **half).rows[0]
+    rejected = reg.explain("SkipLayerNormalization", **half).candidates[0]
     assert (rejected.backend, rejected.found) == ("negative", "f16")
     claims = {"claims": lambda op: [Claim("v", when=("fits",))]}
     decision = registry_with(plugin(Odd(**claims))).explain("SkipLayerNormalization", input=X, skip=X, **row)
-    assert decision.rows[0].because == "derived values can be computed" and decision.backend == "numpy"
+    assert decision.candidates[0].because == "derived values can be computed" and decision.backend == "numpy"

@@ -55,8 +55,8 @@ def run_each(reg: Registry, op: Any, tensors: Tensors, **named: Any) -> dict[str
     if not any(name.startswith("webgpu") for name in results):
         with pytest.raises(NoPlanError) as caught:
             reg.run(op, inputs=tensors, **named, backend="webgpu")
-        assert caught.value.decision is not None and caught.value.decision.rows
-        for row in caught.value.decision.rows:
+        assert caught.value.decision is not None and caught.value.decision.candidates
+        for row in caught.value.decision.candidates:
             assert row.verdict == "rejected" and row.because and (row.found or row.needed), row
     return results
 
@@ -686,8 +686,8 @@ def test_a_backend_that_lacks_a_dtype_says_so(webgpu: Registry, op: str) -> None
     tensors = {LN: layer_norm(x), SLN: skip_layer_norm(x), BIAS_ADD: {"X": x, "bias": x[0, 0], "skip": x}}[op]
     with pytest.raises(NoPlanError, match="webgpu") as caught:
         webgpu.run(op, inputs=tensors, backend="webgpu")
-    assert caught.value.decision is not None and caught.value.decision.rows
-    assert all(row.backend == "webgpu" and row.needed for row in caught.value.decision.rows)
+    assert caught.value.decision is not None and caught.value.decision.candidates
+    assert all(row.backend == "webgpu" and row.needed for row in caught.value.decision.candidates)
     webgpu.run(op, inputs=tensors)
     plan = webgpu.last()
     assert plan is not None and plan.backend == "numpy"
@@ -772,7 +772,7 @@ def test_a_software_adapter_is_told_and_can_be_asked_for(webgpu: Registry) -> No
     if status.automatic:
         pytest.skip("this machine has a hardware adapter")
     tensors = layer_norm(np.ones((1, 4), "f4"))
-    row = webgpu.explain(LN, **tensors).rows[0]
+    row = webgpu.explain(LN, **tensors).candidates[0]
     assert row.found == f"{status.device} (software)" and 'backend="webgpu"' in row.needed
     assert webgpu.explain(LN, **tensors, device=f"webgpu:{status.device.split()[0]}").backend == "webgpu"
 

@@ -68,10 +68,10 @@ def test_seed(seeds: dict[str, Handle], case: dict[str, Any]) -> None:
         with pytest.raises(NoPlanError, match="no candidate accepts"):
             handle.render(**named)
         if case["error"] == "none":
-            reasons = [f"{row.variant}: `{row.condition}` -> false" for row in decision.rows]
+            reasons = [f"{row.variant}: `{row.condition}` -> false" for row in decision.candidates]
             assert reasons == case["rejected"]
         else:
-            assert all("null" in row.found for row in decision.rows)
+            assert all("null" in row.found for row in decision.candidates)
         return
     chosen = decision.require()
     assert (chosen.variant, chosen.demoted) == (case["variant"], case["demoted"])

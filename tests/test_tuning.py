@@ -24,7 +24,7 @@ from registry import ContractError, NoPlanError, Registry, RegistryWarning
 from registry.cache import cache_folder, write_whole
 from registry.measuring.timing import FEWEST_ROUNDS, MOST_CALLS, ROUNDS, Times, measure, stopwatch
 from registry.measuring.trials import Trial
-from registry.measuring.tuned import Candidate, Choice, Entry, Store
+from registry.measuring.tuned import Choice, Entry, Store, TunedVariant
 from registry.measuring.tuning import pick
 
 BIAS_ADD = "com.microsoft::BiasAdd"
@@ -149,7 +149,7 @@ def test_what_fails_is_kept_and_stops_nobody() -> None:
 
 def test_pick_keeps_the_static_choice_unless_it_is_beaten_by_more_than_the_spread() -> None:
     def trial(name: str, *seconds: float) -> Trial:
-        return Trial(Candidate("x", name), times=Times(seconds) if seconds else None)
+        return Trial(TunedVariant("x", name), times=Times(seconds) if seconds else None)
 
     static, near, far = trial("static", 4, 5, 6), trial("near", 3, 4.5, 5), trial("far", 1, 1, 1)
     assert pick([static, near], static.candidate) is static
@@ -169,8 +169,8 @@ def test_a_measured_choice_is_followed_and_explained(monkeypatch: Any, clock: Cl
     assert chosen(reg) == ("alpha", "first", False)
     tuning = reg.tune("BiasAdd", **tensors())
     assert tuning.kept and tuning.choice is not None
-    assert tuning.choice.chosen == Candidate("beta", "only") and tuning.choice.us == pytest.approx(5e5)
-    assert tuning.choice.static == Candidate("alpha", "first")
+    assert tuning.choice.chosen == TunedVariant("beta", "only") and tuning.choice.us == pytest.approx(5e5)
+    assert tuning.choice.static == TunedVariant("alpha", "first")
     assert tuning.choice.static_us == pytest.approx(2e6)
     assert chosen(reg) == ("beta", "only", True)
     decision = reg.explain("BiasAdd", **tensors())
@@ -178,8 +178,8 @@ def test_a_measured_choice_is_followed_and_explained(monkeypatch: Any, clock: Cl
     assert (
         f"note: chosen by measurement of {tuning.choice.day}: 500000.0 us; static rules: alpha first" in text
     )
-    assert decision.rows[0].because == f"by measurement of {tuning.choice.day}"
-    assert {row.because for row in decision.rows[1:]} == {"behind the measured choice"}
+    assert decision.candidates[0].because == f"by measurement of {tuning.choice.day}"
+    assert {row.because for row in decision.candidates[1:]} == {"behind the measured choice"}
     reg.run("BiasAdd", **tensors())
     plan = reg.last()
     assert plan is not None and (plan.backend, plan.variant) == ("beta", "only")
@@ -304,11 +304,11 @@ def test_a_measured_choice_that_cannot_be_prepared_any_more_falls_back(
 def test_host_arrays_count_with_their_way_and_device_tensors_without(monkeypatch: Any, clock: Clock) -> None:
     far = Fake("alpha", clock, {"slow": 2.0, "fast": 1.0}, priority=90, device=True, transfer=5.0)
     reg = registry_of(monkeypatch, clock, far, Fake("beta", clock, {"only": 4.0}))
-    assert reg.tune("BiasAdd", **tensors()).choice.chosen == Candidate("beta", "only")
+    assert reg.tune("BiasAdd", **tensors()).choice.chosen == TunedVariant("beta", "only")
     there = {name: reg.to_device(value, "alpha") for name, value in tensors().items()}
     assert chosen(reg, **there) == ("alpha", "slow", False), "another class"
     tuning = reg.tune("BiasAdd", **there)
-    assert tuning.choice.chosen == Candidate("alpha", "fast") and tuning.choice.us == pytest.approx(1e6)
+    assert tuning.choice.chosen == TunedVariant("alpha", "fast") and tuning.choice.us == pytest.approx(1e6)
     assert chosen(reg, **there) == ("alpha", "fast", True)
 
 
@@ -484,7 +484,7 @@ def test_calls_that_cannot_be_tuned(
 
 
 def entry(number: int = 0, padding: int = 0) -> Entry:
-    candidate = Candidate("alpha", "x" * padding or "first", {"ITEMS": number})
+    candidate = TunedVariant("alpha", "x" * padding or "first", {"ITEMS": number})
     choice = Choice(candidate, 1.0, candidate, 1.0, "2026-01-01T00:00:00+00:00")
     return Entry({"op": "d::Op", "class": {"n": 1}}, "digest", (candidate,), choice)
 
@@ -593,9 +593,9 @@ WRITER = """
 import sys
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
-from registry.measuring.tuned import Candidate, Choice, Entry, Store
+from registry.measuring.tuned import TunedVariant, Choice, Entry, Store
 store = Store(Path(sys.argv[1]))
-candidate = Candidate("alpha", "x" * 2_000_000)
+candidate = TunedVariant("alpha", "x" * 2_000_000)
 choice = Choice(candidate, 1.0, candidate, 1.0, "2026-01-01T00:00:00+00:00")
 entry = Entry({"op": "d::Op", "class": {"n": 1}}, "digest", (candidate,), choice)
 store.write(entry)

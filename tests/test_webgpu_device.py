@@ -361,7 +361,7 @@ def test_a_stage_with_eight_storage_buffers(webgpu: Registry) -> None:
         profile = {"webgpu": {"limits": {"maxStorageBuffersPerShaderStage": limit}}}
         got = webgpu.explain("SkipLayerNormalization", **named, outputs=outputs, profile=profile)
         assert (got.chosen is not None) == accepted
-    assert any(row.because == "storage buffers fit one shader stage" for row in got.rows)
+    assert any(row.because == "storage buffers fit one shader stage" for row in got.candidates)
 
 
 def test_every_call_fits_eight_storage_buffers(shared: Registry) -> None:

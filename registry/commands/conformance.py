@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from ..conformance import read_case, replay, run
-from ..conformance.report import HEADER, Report
+from ..conformance.report import HEADER, ConformanceReport
 from ..packaging.cases import Outcome, run_cases
 from ..tables import make_console, progress_bar, table
 from .options import find_op, frozen_option, json_option, shared
@@ -78,7 +78,7 @@ def test_command(
         sys.exit(1)
 
 
-def _show(report: Report) -> None:
+def _show(report: ConformanceReport) -> None:
     console = make_console()
     console.print(Text(report.title, style="bold"))
     if report.backends:

@@ -18,7 +18,7 @@ from ..calling.call import parse_call
 from ..calling.planning import bind_call, settle
 from ..errors import ContractError
 from ..freezing.checking import HEADER, Difference
-from ..freezing.lockfile import NAME, Lock, add, read_lock
+from ..freezing.lockfile import NAME, DecisionLock, add, read_lock
 from ..freezing.recording import Log
 from ..freezing.records import Decided
 from ..tables import make_console, table
@@ -68,7 +68,9 @@ def _command(options: dict[str, Any]) -> list[str] | None:
     return [sys.executable, *words] if script else words
 
 
-def _run(command: list[str], file: Path, sources: bool, as_json: bool) -> tuple[tuple[Decided, ...], Lock]:
+def _run(
+    command: list[str], file: Path, sources: bool, as_json: bool
+) -> tuple[tuple[Decided, ...], DecisionLock]:
     with tempfile.TemporaryDirectory() as folder:
         drafted = Path(folder) / NAME
         environment = {**os.environ, "REGISTRY_FREEZE": str(drafted)}
@@ -91,16 +93,18 @@ def _run(command: list[str], file: Path, sources: bool, as_json: bool) -> tuple[
     return draft.decisions, lock
 
 
-def add_draft(file: Path, draft: Lock, sources: bool) -> Lock:
+def add_draft(file: Path, draft: DecisionLock, sources: bool) -> DecisionLock:
     """Adds the decisions of one lock to another, with the sources that were kept."""
-    lock = Lock(file)
-    for name, conditions in draft.conditions.items():
+    lock = DecisionLock(file)
+    for name, system in draft.systems.items():
         decisions = [each for each in draft.with_texts() if each.on == name]
-        lock = add(file, decisions, conditions, sources=sources)
+        lock = add(file, decisions, system, sources=sources)
     return lock
 
 
-def _freeze_one(options: dict[str, Any], file: Path, sources: bool) -> tuple[tuple[Decided, ...], Lock]:
+def _freeze_one(
+    options: dict[str, Any], file: Path, sources: bool
+) -> tuple[tuple[Decided, ...], DecisionLock]:
     op, named = read_call(False, **options)
     catalog = shared().catalog
     call = parse_call(op, (), named)
@@ -110,7 +114,7 @@ def _freeze_one(options: dict[str, Any], file: Path, sources: bool) -> tuple[tup
     return log.decisions, registry.freeze(file, log, sources=sources)
 
 
-def _print(made: tuple[Decided, ...], lock: Lock, as_json: bool) -> None:
+def _print(made: tuple[Decided, ...], lock: DecisionLock, as_json: bool) -> None:
     header = ("request", "backend", "variant", "passes")
     rows = [
         (str(each.asked), each.chosen.backend, each.chosen.variant, str(len(each.chosen.passes)))

@@ -25,33 +25,33 @@ from .printing import print_json, print_text
 def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -> None:
     """Pin a package in registry.lock: its commit and the digests of its files.
 
-    PACKAGE is owner/name@v1 or owner/name@<commit>. Without it every entry is brought up to date.
+    PACKAGE is owner/name@v1 or owner/name@<commit>. Without it every pin is brought up to date.
     """
-    from ..packaging.finding import entry_of, fetch_new, locked
-    from ..packaging.hub import make_reference
-    from ..packaging.lock import add_entries, read_lock
+    from ..packaging.finding import fetch_new, locked, pin_of
+    from ..packaging.hub import make_name
+    from ..packaging.lock import add_pins, read_lock
 
     lock = read_lock(read_environment().lock_path)
-    wanted = [entry.reference for entry in lock.entries]
+    wanted = [pin.asked for pin in lock.pins]
     if package is not None:
-        wanted = [make_reference(package, None, None)]
+        wanted = [make_name(package, None, None)]
     rows = []
-    entries = []
-    for reference in wanted:
-        before = lock.find(reference)
+    pins = []
+    for asked in wanted:
+        before = lock.find(asked)
         if check:
             if before is None:
-                raise PackageError(f"{reference} is not in {lock.path}")
+                raise PackageError(f"{asked} is not in {lock.path}")
             op = locked(before, lock)
         else:
-            op = fetch_new(reference, trust=trust or before is not None)
-        entry = entry_of(op)
-        state = "unchanged" if entry == before else "new" if before is None else f"was {before.revision}"
-        rows.append((str(reference), op.id, entry.revision, str(len(entry.digests)), state))
-        lock = lock.plus(entry)
-        entries.append(entry)
-    if entries and not check:
-        add_entries(lock.path, entries)
+            op = fetch_new(asked, trust=trust or before is not None)
+        pin = pin_of(op)
+        state = "unchanged" if pin == before else "new" if before is None else f"was {before.revision}"
+        rows.append((str(asked), op.id, pin.revision, str(len(pin.digests)), state))
+        lock = lock.plus(pin)
+        pins.append(pin)
+    if pins and not check:
+        add_pins(lock.path, pins)
     header = ("package", "op", "commit", "files", "state")
     if as_json:
         print_json([dict(zip(header, row, strict=True)) for row in rows])
@@ -90,9 +90,9 @@ def locked_ops() -> list[Op]:
 
     lock = read_lock(read_environment().lock_path)
     found = []
-    for entry in lock.entries:
+    for pin in lock.pins:
         try:
-            found.append(locked(entry, lock, cached=True))
+            found.append(locked(pin, lock, cached=True))
         except RegistryError as error:
             print_text(f"left out: {error}", stderr=True)
     return found

@@ -30,11 +30,11 @@ FORMAT = "kernel-registry bundle"
 INDEX = "bundle.json"
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BundleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the objects of ``bundle.json``."""
 
 
-class Array(Part, frozen=True):
+class Array(BundleRecord, frozen=True):
     """An array: ``file`` is the member with its bytes."""
 
     shape: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(max_length=32)]
@@ -42,7 +42,7 @@ class Array(Part, frozen=True):
     file: str
 
 
-class Answer(Part, frozen=True):
+class Answer(BundleRecord, frozen=True):
     """The right answer of an output in float64, as `registry.judging.accuracy.Expected`."""
 
     value: Array
@@ -50,7 +50,7 @@ class Answer(Part, frozen=True):
     floor: Array
 
 
-class Source(Part, frozen=True):
+class Source(BundleRecord, frozen=True):
     """A pass as it was rendered; ``file`` is the member with its text."""
 
     id: str
@@ -62,7 +62,7 @@ class Source(Part, frozen=True):
     file: str
 
 
-class Candidate(Part, frozen=True):
+class Rendered(BundleRecord, frozen=True):
     """A backend's variant, what it was rendered to, or why it could not be."""
 
     backend: str
@@ -71,7 +71,7 @@ class Candidate(Part, frozen=True):
     error: str = ""
 
 
-class Found(Part, frozen=True):
+class Found(BundleRecord, frozen=True):
     """One output of one candidate: whether it was right, the worst of it, the digest of its bits, and they
     themselves, where there was room. ``error`` says why there is none."""
 
@@ -86,7 +86,7 @@ class Found(Part, frozen=True):
     array: Array | None
 
 
-class Bundle(Part, frozen=True, kw_only=True):
+class Bundle(BundleRecord, frozen=True, kw_only=True):
     """What ``bundle.json`` holds.
 
     Attributes:
@@ -101,7 +101,7 @@ class Bundle(Part, frozen=True, kw_only=True):
         found: the results, in the order in which candidates ran.
         decisions: why these candidates, as `registry explain --json` says it.
         candidates: their rendered sources.
-        conditions: date, machine, versions, devices.
+        system: date, machine, versions, devices.
         files: SHA-256 of every other member.
     """
 
@@ -124,8 +124,8 @@ class Bundle(Part, frozen=True, kw_only=True):
     tolerances: dict[str, dict[str, float]]
     found: list[Found]
     decisions: list[dict[str, Any]]
-    candidates: list[Candidate]
-    conditions: dict[str, Any]
+    candidates: list[Rendered]
+    system: dict[str, Any]
     files: dict[str, str]
 
 
@@ -197,17 +197,17 @@ def _bundle(report: Report, case: CaseReport, evidence: Evidence, members: _Memb
         found=found,
         decisions=[plain(decision.as_dict()) for decision in case.decisions],
         candidates=candidates,
-        conditions=plain(report.conditions),
+        system=plain(report.system),
         files=members.digests,
     )
 
 
-def _candidate(evidence: Evidence, backend: str, variant: str, members: _Members) -> Candidate:
+def _candidate(evidence: Evidence, backend: str, variant: str, members: _Members) -> Rendered:
     try:
         passes = rendered(evidence, backend, variant)
     except Exception as error:  # a stranger's render
-        return Candidate(backend, variant, [], first_line(error))
-    return Candidate(
+        return Rendered(backend, variant, [], first_line(error))
+    return Rendered(
         backend,
         variant,
         [

@@ -39,8 +39,8 @@ def page(report: Report) -> str:
     return environment.get_template(TEMPLATE).render(
         report=report,
         state=_state(report),
-        devices=report.conditions.get("devices", {}),
-        facts=list(_facts(report.conditions)),
+        devices=report.system.get("devices", {}),
+        facts=list(_facts(report.system)),
         plots=[(*key, _bars(counts)) for key, counts in report.histograms.items()],
         wrong=report.failures[:MAX_SHOWN],
         more=max(0, len(report.failures) - MAX_SHOWN),
@@ -58,8 +58,8 @@ def _state(report: Report) -> str:
     return "agrees" if report.ok else "fails"
 
 
-def _facts(conditions: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in conditions.items():
+def _facts(system: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in system.items():
         if name == "versions":
             yield name, ", ".join(f"{package} {version}" for package, version in value.items())
         elif name != "devices":

@@ -104,7 +104,7 @@ class Replay:
             "rows": [row.as_dict() for row in self.rows],
             "missing": [skip._asdict() for skip in self.missing],
             "differences": [difference._asdict() for difference in self.differences],
-            "conditions": dict(self.report.conditions),
+            "system": dict(self.report.system),
         }
 
     def table(self) -> list[tuple[str, ...]]:

@@ -20,7 +20,7 @@ from .reading import Opened, read_bundle, told
 from .records import CaseReport, Comparison, Evidence
 from .replayed import Difference, Replay, Replayed
 from .report import Report
-from .running import compare_one, conditions_of, digest_of
+from .running import compare_one, digest_of, system_of
 
 if TYPE_CHECKING:
     from ..api import Registry
@@ -57,7 +57,7 @@ def replay(
     judge, first = _judge(registry, target, opened)
     _check_outputs(registry, target, opened, named, judge, first)
     case = compare_one(registry, target, (), named, 0, None, judge, first)
-    report = Report(target.id, (case,), conditions_of(registry, device))
+    report = Report(target.id, (case,), system_of(registry, device))
     ran = {row.candidate for row in case.rows}
     reasons = {skip.candidate: skip.reason for skip in case.skipped}
     gone = {(each.backend, each.variant) for each in index.found} - ran
@@ -69,10 +69,10 @@ def replay(
         Skip(told(place[0], 40), told(place[1], 80), reasons.get(place, why[place[0] in here]))
         for place in sorted(gone)[:MAX_FACTS]
     )
-    differences = (*_differences(index.conditions, report.conditions), *_sources(opened, target, case))
+    differences = (*_differences(index.system, report.system), *_sources(opened, target, case))
     found = {(each.backend, each.variant, each.output): each for each in index.found}
     rows = tuple(_beside(opened, case, row, found.get((*row.candidate, row.output))) for row in case.rows)
-    return Replay(path, told(str(index.conditions.get("date", "")), 40), report, rows, missing, differences)
+    return Replay(path, told(str(index.system.get("date", "")), 40), report, rows, missing, differences)
 
 
 def _op(registry: Registry, opened: Opened, op: str | Op | None) -> Op:

@@ -50,12 +50,12 @@ class BackendVerdict:
 class Report:
     """All comparisons of one call, or of several cases of one op. ``str()`` prints it.
 
-    ``conditions`` are what it holds for: date, machine, versions, devices with their drivers.
+    ``system`` are what it holds for: date, machine, versions, devices with their drivers.
     """
 
     op: str
     cases: tuple[CaseReport, ...]
-    conditions: Mapping[str, Any] = field(default_factory=dict)
+    system: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
 
     @property
@@ -136,7 +136,7 @@ class Report:
             "rows": [row.as_dict() for row in self.rows],
             "skipped": [skip._asdict() for skip in self.skipped],
             "backends": [verdict.as_dict() for verdict in self.backends],
-            "conditions": dict(self.conditions),
+            "system": dict(self.system),
         }
 
     def skipped_lines(self) -> list[str]:

@@ -21,7 +21,7 @@ from ..dtypes import STORAGE
 from ..errors import ContractError, first_line, shorten
 from ..judging.accuracy import Verdict
 from ..judging.judge import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
-from ..measuring.conditions import conditions
+from ..measuring.system import system
 from ..opinfo import Op
 from .records import CaseReport, Comparison, Evidence, Excerpt
 from .report import Report
@@ -70,13 +70,13 @@ def compare(
         found.append(one if keep else replace(one, decisions=(), evidence=None))
         if progress is not None:
             progress(number + 1, total)
-    facts = conditions_of(registry, named.get("device"))
+    facts = system_of(registry, named.get("device"))
     return Report(op.id, tuple(found), facts, seed if isinstance(cases, int) else None)
 
 
-def conditions_of(registry: Registry, device: str | None) -> dict[str, Any]:
+def system_of(registry: Registry, device: str | None) -> dict[str, Any]:
     """What a comparison holds for; of a backend whose device is named, that device."""
-    facts = conditions(registry)
+    facts = system(registry)
     if device is not None:
         backend = registry.catalog.split_device(device)[0]
         here = registry.catalog.availability(backend, device)
@@ -172,7 +172,7 @@ def compare_one(
     alone = judge.expected is None and not first
     rows: list[Comparison] = []
     keeper = Keeper()
-    for candidate in (row for decision in decisions for row in decision.eligible):
+    for candidate in (each for decision in decisions for each in decision.eligible):
         pinned = {**options, "backend": candidate.backend, "variant": candidate.variant}
         place = (candidate.backend, candidate.variant)
         try:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from ..calling.call import parse_call, wrong
 from ..errors import ContractError, RegistryError
 from .cases import Case, Tensor, read_case
-from .checks import CHECKS, Check, Finding, Outcome, check
+from .checks import CHECKS, CaseOutcome, Check, Fault, check
 from .replaying import replay
-from .report import BackendReport, Failure, Report
+from .report import BackendReport, ConformanceReport, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,11 +36,11 @@ __all__ = [
     "CHECKS",
     "BackendReport",
     "Case",
+    "CaseOutcome",
     "Check",
+    "ConformanceReport",
     "Failure",
-    "Finding",
-    "Outcome",
-    "Report",
+    "Fault",
     "Tensor",
     "check",
     "draw",
@@ -112,7 +112,7 @@ def run(
     variant: str | None = None,
     progress: Callable[[int], None] | None = None,
     checks: Collection[Check] = CHECKS,
-) -> Report:
+) -> ConformanceReport:
     """Checks an op with legal and as many illegal requests; the same ones for one seed.
 
     Each legal request runs on every available backend, software adapters too, or on the one that is named,

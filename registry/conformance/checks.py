@@ -32,7 +32,7 @@ ALONE = "no reference and no second result: held against itself"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Fault:
     """What is wrong with one output; ``output`` is empty when the whole call is meant.
 
     ``check`` says what was checked; None when it did not come to that, for the call failed.
@@ -44,7 +44,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """How one backend and variant did on a case.
 
     ``worst`` is the largest error by dtype, in units in the last place of a number as large as the terms
@@ -53,18 +53,18 @@ class Outcome:
 
     backend: str
     variant: str
-    findings: tuple[Finding, ...] = ()
+    faults: tuple[Fault, ...] = ()
     notes: tuple[str, ...] = ()
     worst: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.findings
+        return not self.faults
 
 
 @dataclass(frozen=True)
-class Trial:
+class ReadyCase:
     """A case made ready: its request, who takes it and who does not (backend, variant), and its judge.
 
     ``invariant`` are the candidates whose bits are promised not to depend on the number of rows.
@@ -82,7 +82,7 @@ class Trial:
 
 def check(
     registry: Registry, op: str | Op, case: Case, backend: str | None = None, variant: str | None = None
-) -> tuple[Outcome, ...]:
+) -> tuple[CaseOutcome, ...]:
     """Runs a legal case on every available backend and variant that accepts it, or on those that are named.
 
     Each runs twice: once as the case says, layouts and ``out`` included, and once on plain copies into
@@ -94,18 +94,18 @@ def check(
     Raises:
         ContractError: the case breaks the contract; no such op, backend or variant.
     """
-    trial = make_trial(registry, registry.op(op), case, backend, variant)
+    ready = make_ready(registry, registry.op(op), case, backend, variant)
     outcomes = []
     first: dict[str, NumpyArray] = {}
-    for candidate in trial.candidates:
-        outcome, values = try_candidate(trial, *candidate, first)
+    for candidate in ready.candidates:
+        outcome, values = try_candidate(ready, *candidate, first)
         first = first or values
         outcomes.append(outcome)
     return tuple(outcomes)
 
 
-def make_trial(registry: Registry, op: Op, case: Case, backend: str | None, variant: str | None) -> Trial:
-    """See `Trial`. Raises as `check`."""
+def make_ready(registry: Registry, op: Op, case: Case, backend: str | None, variant: str | None) -> ReadyCase:
+    """See `ReadyCase`. Raises as `check`."""
     call = case.call()
     names = (backend,) if backend else available(registry)
     decisions = decide_each(registry, op, (), {**call, "variant": variant}, names)
@@ -113,7 +113,7 @@ def make_trial(registry: Registry, op: Op, case: Case, backend: str | None, vari
         raise ContractError("no backend is available; `registry backends` says why")
     request = decisions[0].request
     arrays = {role: registry.host(value) for role, value in parse_call(op, (), call).tensors.items()}
-    return Trial(
+    return ReadyCase(
         registry,
         op,
         case,
@@ -131,99 +131,97 @@ def make_trial(registry: Registry, op: Op, case: Case, backend: str | None, vari
 
 
 def try_candidate(
-    trial: Trial,
+    ready: ReadyCase,
     backend: str,
     variant: str,
     first: Mapping[str, NumpyArray],
     checks: Collection[Check] = CHECKS,
-) -> tuple[Outcome, dict[str, NumpyArray]]:
+) -> tuple[CaseOutcome, dict[str, NumpyArray]]:
     """How one backend and variant does, and its outputs. ``first`` judges where there is no reference.
 
     Findings are those of ``checks`` alone, and that a call failed.
     """
     pinned = {"backend": backend, "variant": variant}
     try:
-        values, findings = _run_as_asked(trial, pinned)
-        plain = _plain_call(trial)
-        again = run_poisoned(trial.registry, trial.op, (), {**plain, **pinned}, trial.request)
-        if "batch-invariance" in checks and (backend, variant) in trial.invariant:
-            findings += _fewer_rows(trial, pinned, plain, again)
+        values, faults = _run_as_asked(ready, pinned)
+        plain = _plain_call(ready)
+        again = run_poisoned(ready.registry, ready.op, (), {**plain, **pinned}, ready.request)
+        if "batch-invariance" in checks and (backend, variant) in ready.invariant:
+            faults += _fewer_rows(ready, pinned, plain, again)
     except Exception as error:  # whatever a backend raises is its result here
-        return Outcome(backend, variant, (Finding("", typed_line(error), None),)), {}
+        return CaseOutcome(backend, variant, (Fault("", typed_line(error), None),)), {}
     notes: list[str] = []
     worst: dict[str, float] = {}
     for role, value in again.items():
-        dtype = trial.request.outputs[role].dtype
-        target = trial.registry.catalog.backend(backend)
-        verdict = trial.judge.fair_verdict(target, role, value, dtype, first.get(role, value))
+        dtype = ready.request.outputs[role].dtype
+        target = ready.registry.catalog.backend(backend)
+        verdict = ready.judge.fair_verdict(target, role, value, dtype, first.get(role, value))
         notes += [verdict.note] if verdict.note in (NOT_JUDGED, NOT_PROMISED) else []
-        if trial.judge.expected is None:
+        if ready.judge.expected is None:
             notes += [] if first else [ALONE]
         else:
-            ulp = _worst_ulp(value, trial.judge.expected[role], dtype)
+            ulp = _worst_ulp(value, ready.judge.expected[role], dtype)
             worst[dtype] = max(ulp, worst.get(dtype, 0.0))
         if not verdict.ok:
-            findings.append(Finding(role, str(verdict.reason), "accuracy"))
+            faults.append(Fault(role, str(verdict.reason), "accuracy"))
         different = _different(values[role], value)
         if different:
             reason = f"a second run gives other bits in {different} of {value.size} elements"
-            findings.append(Finding(role, reason, "determinism"))
-    wanted = tuple(finding for finding in findings if finding.check in (None, *checks))
-    return Outcome(backend, variant, wanted, tuple(dict.fromkeys(notes)), worst), again
+            faults.append(Fault(role, reason, "determinism"))
+    wanted = tuple(fault for fault in faults if fault.check in (None, *checks))
+    return CaseOutcome(backend, variant, wanted, tuple(dict.fromkeys(notes)), worst), again
 
 
 def _fewer_rows(
-    trial: Trial, pinned: Mapping[str, Any], plain: Mapping[str, Any], whole: Mapping[str, NumpyArray]
-) -> Iterator[Finding]:
+    ready: ReadyCase, pinned: Mapping[str, Any], plain: Mapping[str, Any], whole: Mapping[str, NumpyArray]
+) -> Iterator[Fault]:
     """Where rows have other bits among fewer; nothing where the candidate does not take so few."""
-    for part in samples(trial.request):
+    for part in samples(ready.request):
         inputs = {name: part.of(array) for name, array in plain["inputs"].items()}
         call = {**plain, "inputs": inputs, **pinned}
-        if trial.registry.explain(trial.op, **call).chosen is None:
+        if ready.registry.explain(ready.op, **call).chosen is None:
             continue
-        some = run_poisoned(trial.registry, trial.op, (), call, part.request)
+        some = run_poisoned(ready.registry, ready.op, (), call, part.request)
         for role, value in some.items():
             among = part.of(whole[role])
             if different := _different(value, among):
                 rows = " x ".join(f"{len(range(*each.indices(each.stop)))}" for each in part.index)
                 reason = f"{rows} of the rows give other bits in {different} of {value.size} elements"
-                yield Finding(role, reason, "batch-invariance")
+                yield Fault(role, reason, "batch-invariance")
 
 
-def _run_as_asked(trial: Trial, pinned: Mapping[str, Any]) -> tuple[dict[str, NumpyArray], list[Finding]]:
-    call = trial.case.call()
+def _run_as_asked(ready: ReadyCase, pinned: Mapping[str, Any]) -> tuple[dict[str, NumpyArray], list[Fault]]:
+    call = ready.case.call()
     before = {name: _memory(array) for name, array in call["inputs"].items()}
-    result = trial.registry.run(trial.op, **call, **pinned)
-    placed = {trial.op.output_names[name]: array for name, array in call.get("out", {}).items()}
-    values = dict(zip(trial.request.asked, result, strict=True))
-    findings = [
-        Finding("", f"the input {name} was modified", "contract")
+    result = ready.registry.run(ready.op, **call, **pinned)
+    placed = {ready.op.output_names[name]: array for name, array in call.get("out", {}).items()}
+    values = dict(zip(ready.request.asked, result, strict=True))
+    faults = [
+        Fault("", f"the input {name} was modified", "contract")
         for name, array in call["inputs"].items()
         if _memory(array) != before[name]
     ]
     for role, value in values.items():
-        tensor = trial.request.outputs[role]
+        tensor = ready.request.outputs[role]
         found = (value.shape, value.dtype.name)
         if found != (tensor.shape, tensor.dtype):
             inferred = f"{tensor.dtype} {list(tensor.shape)}"
-            findings.append(
-                Finding(role, f"is {found[1]} {list(found[0])}; inferred: {inferred}", "contract")
-            )
+            faults.append(Fault(role, f"is {found[1]} {list(found[0])}; inferred: {inferred}", "contract"))
         if value is not placed.get(role, value):
-            findings.append(Finding(role, "is not the array that was given to write", "contract"))
+            faults.append(Fault(role, "is not the array that was given to write", "contract"))
         shared = [name for name, array in call["inputs"].items() if overlaps(value, array)]
-        findings += [Finding(role, f"shares memory with the input {name}", "contract") for name in shared]
-    return values, findings
+        faults += [Fault(role, f"shares memory with the input {name}", "contract") for name in shared]
+    return values, faults
 
 
-def _plain_call(trial: Trial) -> dict[str, Any]:
-    call = trial.case.call()
+def _plain_call(ready: ReadyCase) -> dict[str, Any]:
+    call = ready.case.call()
     call.pop("out", None)
     call["inputs"] = {
         name: np.array(array, array.dtype.newbyteorder("=") if array.dtype.kind != "V" else None, order="C")
         for name, array in call["inputs"].items()
     }
-    return {**call, "outputs": trial.request.asked}
+    return {**call, "outputs": ready.request.asked}
 
 
 def _memory(array: NumpyArray) -> bytes:

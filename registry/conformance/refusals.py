@@ -12,7 +12,7 @@ from ..errors import ContractError
 from ..hookspecs import Backend, Claim, Executable, hookimpl
 from ..opinfo import Op
 from .cases import Case
-from .checks import Check, Finding
+from .checks import Check, Fault
 
 REFUSAL: Check = "refusal"
 
@@ -57,7 +57,7 @@ def with_spy(registry: Registry) -> tuple[Registry, Spy]:
     return Registry([*catalog.extra, spy], entry_points=catalog.entry_points), spy
 
 
-def check_refused(registry: Registry, spy: Spy, op: Op, case: Case) -> Finding | None:
+def check_refused(registry: Registry, spy: Spy, op: Op, case: Case) -> Fault | None:
     """What is wrong when an illegal case is not refused by a ContractError before any backend hears of it;
     None when all is well. ``registry`` and ``spy`` are those of `with_spy`.
     """
@@ -67,9 +67,7 @@ def check_refused(registry: Registry, spy: Spy, op: Op, case: Case) -> Finding |
     except ContractError as error:
         if not spy.reached:
             return None
-        return Finding(
-            "", f"a backend was reached ({spy.reached[-1]}) before it was refused: {error}", REFUSAL
-        )
+        return Fault("", f"a backend was reached ({spy.reached[-1]}) before it was refused: {error}", REFUSAL)
     except Exception as error:
-        return Finding("", f"refused by {type(error).__name__}: {error}; needed: a ContractError", REFUSAL)
-    return Finding("", f"it was not refused, although {case.broken}", REFUSAL)
+        return Fault("", f"refused by {type(error).__name__}: {error}; needed: a ContractError", REFUSAL)
+    return Fault("", f"it was not refused, although {case.broken}", REFUSAL)

@@ -7,13 +7,13 @@ from ..opinfo import Op
 from .cases import Case
 from .checks import check
 from .refusals import check_refused, with_spy
-from .report import Failure, Report, command_name
+from .report import ConformanceReport, Failure, command_name
 from .tally import Tally
 
 
 def replay(
     registry: Registry, op: str | Op, case: Case, backend: str | None = None, variant: str | None = None
-) -> Report:
+) -> ConformanceReport:
     """The report of one case: a legal one runs as by `check`, an illegal one must be refused.
 
     Raises:
@@ -22,16 +22,16 @@ def replay(
     target = registry.op(op)
     name = command_name(target)
     if case.broken:
-        finding = check_refused(*with_spy(registry), target, case)
-        failures = [Failure(name, "", "", finding.output, finding.reason, case)] if finding else []
-        return Report(name, None, 0, 1, (), tuple(failures))
+        fault = check_refused(*with_spy(registry), target, case)
+        failures = [Failure(name, "", "", fault.output, fault.reason, case)] if fault else []
+        return ConformanceReport(name, None, 0, 1, (), tuple(failures))
     outcomes = check(registry, target, case, backend, variant)
     tally = Tally()
     tally.see(tuple((outcome.backend, outcome.variant) for outcome in outcomes))
     tally.add(outcomes)
     failures = [
-        Failure(name, outcome.backend, outcome.variant, finding.output, finding.reason, case)
+        Failure(name, outcome.backend, outcome.variant, fault.output, fault.reason, case)
         for outcome in outcomes
-        for finding in outcome.findings
+        for fault in outcome.faults
     ]
-    return Report(name, None, 1, 0, tally.report(), tuple(failures))
+    return ConformanceReport(name, None, 1, 0, tally.report(), tuple(failures))

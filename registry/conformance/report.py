@@ -51,7 +51,7 @@ class BackendReport:
     """How one backend did.
 
     ``variants`` counts the requests each variant ran; ``unexercised`` are its variants that none reached.
-    ``worst`` is the largest error by dtype, as in `Outcome`; ``notes`` count what was not judged.
+    ``worst`` is the largest error by dtype, as in `CaseOutcome`; ``notes`` count what was not judged.
     """
 
     backend: str
@@ -63,7 +63,7 @@ class BackendReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class ConformanceReport:
     """The outcome of a run. ``str()`` prints the table, the failures with their replays, and the notes.
 
     ``legal`` and ``illegal`` count the requests that were tried. ``seed`` is None for a replayed case.

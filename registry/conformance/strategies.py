@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ..api import Registry
 from ..calling.call import parse_call
 from ..calling.planning import bind_call
-from ..deciding.decide import conditions_met
-from ..deciding.decision import Row
+from ..deciding.conditions import conditions_met
+from ..deciding.decision import Candidate
 from ..hookspecs import Claim
 from ..judging.accuracy import RELATIVE
 from ..judging.judge import available
@@ -67,16 +67,16 @@ def legal_cases(registry: Registry, op: Op, done: Collection[Place] = ()) -> st.
             return complaint(registry, own, case)
         return found
 
-    def rows(case: Case) -> tuple[Row, ...]:
-        return registry.explain(op, **case.pairs(), backend=here).rows
+    def candidates(case: Case) -> tuple[Candidate, ...]:
+        return registry.explain(op, **case.pairs(), backend=here).candidates
 
     def conditional(case: Case) -> list[tuple[Mapping[str, Any], Claim]]:
         """The claims that have conditions, and the devices they are about."""
         if not claims:
             devices = {name: registry.catalog.availability(name).device for name in here}
-            found = [(row, row.claim) for row in rows(case) if row.claim and row.claim.when]
+            found = [(each, each.claim) for each in candidates(case) if each.claim and each.claim.when]
             wanted = [item for item in found if (item[0].backend, item[0].variant) not in done]
-            claims.extend((devices[row.backend], claim) for row, claim in wanted or found)
+            claims.extend((devices[each.backend], claim) for each, claim in wanted or found)
         return claims
 
     def met(draft: Draft, device: Mapping[str, Any], claim: Claim) -> int:
@@ -127,7 +127,7 @@ def legal_cases(registry: Registry, op: Op, done: Collection[Place] = ()) -> st.
         case = draft.case(op)
         # Of a package without rules, and of an op of its own, only its kernels can tell what it takes.
         lawless = op.package is not None and own is None and not op.manifest.registry.contract
-        if lawless and all(row.verdict == "rejected" for row in rows(case)):
+        if lawless and all(each.verdict == "rejected" for each in candidates(case)):
             reject()
         return _filled(draw, registry, op, case)
 

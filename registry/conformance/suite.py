@@ -12,10 +12,10 @@ from hypothesis.strategies import SearchStrategy
 from ..api import Registry
 from ..opinfo import Op
 from .cases import Case
-from .checks import Check, Finding, Outcome, Place, make_trial, try_candidate
+from .checks import CaseOutcome, Check, Fault, Place, make_ready, try_candidate
 from .drawing import search
 from .refusals import REFUSAL, check_refused, with_spy
-from .report import MAX_FAILURES, Failure, Report, command_name
+from .report import MAX_FAILURES, ConformanceReport, Failure, command_name
 from .strategies import illegal_cases, legal_cases
 from .tally import Tally
 
@@ -33,7 +33,7 @@ def run_suite(
     variant: str | None,
     progress: Callable[[int], None] | None,
     checks: Collection[Check],
-) -> Report:
+) -> ConformanceReport:
     """See `registry.conformance.run`."""
     name = command_name(op)
     legal = cases if set(checks) - {REFUSAL} else 0
@@ -41,27 +41,27 @@ def run_suite(
     tally = Tally()
     failed: set[Place] = set()
 
-    def try_legal(case: Case, only: Place | None) -> tuple[Place, Finding] | None:
-        trial = make_trial(registry, op, case, backend, variant)
-        outcomes: list[Outcome] = []
+    def try_legal(case: Case, only: Place | None) -> tuple[Place, Fault] | None:
+        ready = make_ready(registry, op, case, backend, variant)
+        outcomes: list[CaseOutcome] = []
         first: dict[str, Any] = {}
-        for place in trial.candidates:
+        for place in ready.candidates:
             if place in failed or only not in (None, place):
                 continue
-            outcome, values = try_candidate(trial, *place, first, checks)
+            outcome, values = try_candidate(ready, *place, first, checks)
             first = first or values
             outcomes.append(outcome)
             if not outcome.ok:
                 break
         if only is None:
-            tally.see((*trial.candidates, *trial.rejected))
+            tally.see((*ready.candidates, *ready.rejected))
             tally.add(outcomes)
         wrong = [outcome for outcome in outcomes if not outcome.ok]
-        return ((wrong[0].backend, wrong[0].variant), wrong[0].findings[0]) if wrong else None
+        return ((wrong[0].backend, wrong[0].variant), wrong[0].faults[0]) if wrong else None
 
     spied, spy = with_spy(registry)
 
-    def try_illegal(case: Case, only: Place | None) -> tuple[Place, Finding] | None:
+    def try_illegal(case: Case, only: Place | None) -> tuple[Place, Fault] | None:
         found = check_refused(spied, spy, op, case)
         return (("", ""), found) if found else None
 
@@ -79,20 +79,20 @@ def run_suite(
             failures.append(failure)
             failed.add((failure.backend, failure.variant))
             if len(failures) == MAX_FAILURES:
-                return Report(name, seed, number + 1, 0, tally.report(), tuple(failures))
+                return ConformanceReport(name, seed, number + 1, 0, tally.report(), tuple(failures))
     strategy = illegal_cases(spied, op)
     for number in range(illegal):
         failure = _search(name, strategy, try_illegal, seed, number)
         tell(legal + number + 1)
         if failure is not None:
-            return Report(name, seed, legal, number + 1, tally.report(), (*failures, failure))
-    return Report(name, seed, legal, illegal, tally.report(), tuple(failures))
+            return ConformanceReport(name, seed, legal, number + 1, tally.report(), (*failures, failure))
+    return ConformanceReport(name, seed, legal, illegal, tally.report(), tuple(failures))
 
 
 def _search(
     op: str,
     strategy: SearchStrategy[Case],
-    test: Callable[[Case, Place | None], tuple[Place, Finding] | None],
+    test: Callable[[Case, Place | None], tuple[Place, Fault] | None],
     seed: int,
     number: int,
 ) -> Failure | None:
@@ -107,8 +107,8 @@ def _search(
             return  # hypothesis begins with the simplest case, which was number 0
         found = test(case, (last.backend, last.variant) if last else None)
         if found is not None:
-            (backend, variant), finding = found
-            last = Failure(op, backend, variant, finding.output, finding.reason, case)
+            (backend, variant), fault = found
+            last = Failure(op, backend, variant, fault.output, fault.reason, case)
             raise _Wrong
 
     with suppress(_Wrong, Flaky):

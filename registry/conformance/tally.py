@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .checks import Outcome, Place
+from .checks import CaseOutcome, Place
 from .report import BackendReport
 
 
@@ -25,7 +25,7 @@ class Tally:
         for backend, variant in places:
             self.seen.setdefault(backend, {})[variant] = None
 
-    def add(self, outcomes: Sequence[Outcome]) -> None:
+    def add(self, outcomes: Sequence[CaseOutcome]) -> None:
         """Notes how those did that ran one request."""
         self.requests.update({outcome.backend for outcome in outcomes})
         for outcome in outcomes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..calling.request import Request
@@ -35,7 +36,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Row:
+class Candidate:
     """One candidate: a backend's variant, its verdict and the reason; where that is a measurement, which."""
 
     backend: str
@@ -50,7 +51,7 @@ class Row:
     measured: Choice | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
+        """The candidate as plain data."""
         names = (
             "backend",
             "variant",
@@ -70,16 +71,16 @@ class Decision:
     """Every candidate in order with its verdict. At most one is chosen. ``str()`` prints the table."""
 
     request: Request
-    rows: tuple[Row, ...]
+    candidates: tuple[Candidate, ...]
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<decision {self.request}: {self.backend} {self.variant}, {len(self.rows)} candidates>"
+        return f"<decision {self.request}: {self.backend} {self.variant}, {len(self.candidates)} candidates>"
 
     @property
-    def chosen(self) -> Row | None:
+    def chosen(self) -> Candidate | None:
         """The candidate that runs, or None."""
-        return next((row for row in self.rows if row.verdict == "chosen"), None)
+        return next((candidate for candidate in self.candidates if candidate.verdict == "chosen"), None)
 
     @property
     def backend(self) -> str | None:
@@ -92,18 +93,24 @@ class Decision:
         return self.chosen.variant if self.chosen else None
 
     @property
-    def rejected(self) -> tuple[Row, ...]:
+    def rejected(self) -> tuple[Candidate, ...]:
         """The candidates that do not accept the request."""
-        return tuple(row for row in self.rows if row.verdict == "rejected")
+        return tuple(candidate for candidate in self.candidates if candidate.verdict == "rejected")
 
     @property
-    def eligible(self) -> tuple[Row, ...]:
+    def eligible(self) -> tuple[Candidate, ...]:
         """The candidates that accept the request, the chosen one first."""
-        return tuple(row for row in self.rows if row.verdict in ("chosen", "eligible"))
+        return tuple(
+            candidate for candidate in self.candidates if candidate.verdict in ("chosen", "eligible")
+        )
 
-    def request_of(self, row: Row) -> Request:
+    def request_of(self, candidate: Candidate) -> Request:
         """The request as a candidate takes it: with the tunables that were measured for it."""
-        return replace(self.request, tunables=row.measured.chosen.tunables) if row.measured else self.request
+        return (
+            replace(self.request, tunables=candidate.measured.chosen.tunables)
+            if candidate.measured
+            else self.request
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The decision as plain data, for JSON."""
@@ -112,19 +119,19 @@ class Decision:
             "request": str(self.request),
             "backend": self.backend,
             "variant": self.variant,
-            "candidates": [row.as_dict() for row in self.rows],
+            "candidates": [candidate.as_dict() for candidate in self.candidates],
             "notes": list(self.notes),
         }
 
     def table(self) -> list[tuple[str, ...]]:
         """The rows for printing: rank, backend, variant, verdict, because, found, needed; runs folded."""
-        return list(_fold_rows(self.rows))
+        return list(_fold(self.candidates))
 
     def __str__(self) -> str:
         lines = lay_out(HEADER, self.table())
         return "\n".join([str(self.request), *lines, *(f"  note: {note}" for note in self.notes)])
 
-    def require(self) -> Row:
+    def require(self) -> Candidate:
         """The chosen candidate.
 
         Raises:
@@ -135,11 +142,11 @@ class Decision:
         return self.chosen
 
 
-def _fold_rows(rows: Sequence[Row]) -> Iterable[tuple[str, ...]]:
+def _fold(candidates: Sequence[Candidate]) -> Iterable[tuple[str, ...]]:
     """Runs of one backend with one reason become two lines: the first, and how many more say the same."""
     rank = 0
-    key = lambda row: (row.backend, row.verdict, row.because, row.found, row.needed)  # noqa: E731
-    for _, run in groupby(rows, key=key):
+    key = attrgetter("backend", "verdict", "because", "found", "needed")
+    for _, run in groupby(candidates, key=key):
         same = list(run)
         first = same[0]
         yield (

@@ -35,21 +35,21 @@ def choose(catalog: Catalog, call: Call, request: Request, policy: Policy) -> De
         decision = _decide_measured(catalog, request, tuple(offers), policy, is_automatic(catalog, call))
     else:
         decision = decide(request, offers, policy)
-    row = decision.chosen
-    if row is None:
+    candidate = decision.chosen
+    if candidate is None:
         return decision
-    notes = [] if row.measured is None else [str(row.measured)]
+    notes = [] if candidate.measured is None else [str(candidate.measured)]
     device = next(iter(request.devices.values()), None)
-    if device and row.backend != device.partition(":")[0]:
+    if device and candidate.backend != device.partition(":")[0]:
         notes.append(f"moves {', '.join(request.devices)} from {device} through the host and the result back")
     elif device and call.profile is None:
         own = {role: call.tensors[role] for role in request.devices}
         try:
-            notes.extend(catalog.backend(row.backend).remarks(own))
+            notes.extend(catalog.backend(candidate.backend).remarks(own))
         except Exception as error:  # what a stranger cannot say must not stop a run
-            notes.append(f"{row.backend} says nothing of its tensors: {error}")
-    notes.append(availability(catalog, row.backend, call, request).note)
-    return replace(decision, notes=tuple(filter(None, notes)))
+            notes.append(f"{candidate.backend} says nothing of its tensors: {error}")
+    notes.append(availability(catalog, candidate.backend, call, request).note)
+    return replace(decision, notes=(*filter(None, notes), *decision.notes))
 
 
 def is_automatic(catalog: Catalog, call: Call) -> bool:

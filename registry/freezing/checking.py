@@ -13,11 +13,11 @@ from ..api import Registry
 from ..calling.call import Call, parse_call
 from ..calling.planning import bind_call, settle
 from ..calling.request import Request
-from ..deciding.decision import Decision, Row
+from ..deciding.decision import Candidate, Decision
 from ..errors import NoPlanError, RegistryError
 from ..text import counted, lay_out
-from .lockfile import Lock, read_lock
-from .records import Asked, Chosen, Decided, as_plain, chosen_of, conditions_of, parse_tensor
+from .lockfile import DecisionLock, read_lock
+from .records import Asked, Chosen, Decided, as_plain, chosen_of, parse_tensor, system_of
 
 if TYPE_CHECKING:
     from ..opinfo import Op
@@ -71,7 +71,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Check:
-    """What became of a lock's decisions. ``changes`` are those of the conditions they were made on."""
+    """What became of a lock's decisions. ``changes`` are those of the systems they were made on."""
 
     path: str
     count: int
@@ -118,7 +118,7 @@ def check(registry: Registry, path: Path) -> Check:
 
 
 def _differences(
-    registry: Registry, lock: Lock, decided: Decided, judges: dict[str, Registry]
+    registry: Registry, lock: DecisionLock, decided: Decided, judges: dict[str, Registry]
 ) -> Iterator[Difference]:
     asked, was = decided.asked, decided.chosen
     try:
@@ -186,15 +186,15 @@ def _op(registry: Registry, asked: Asked, path: Path) -> Op:
 
 def _row_of(which: str, chosen: Chosen, decision: Decision) -> tuple[str, ...]:
     """How a candidate stands in a decision."""
-    row = _find(chosen, decision)
+    candidate = _find(chosen, decision)
     settings = " ".join(f"{name}={value}" for name, value in chosen.tunables.items())
     variant = " ".join(filter(None, (chosen.variant, settings)))
-    if row is None:
+    if candidate is None:
         return (which, chosen.backend, variant, "gone", "it is claimed", "no such variant", "")
-    verdict, because = str(row.verdict), row.because
+    verdict, because = str(candidate.verdict), candidate.because
     if which == "was" and verdict == "chosen":  # with other tunables
         verdict, because = "not chosen", f"measured: {settings or 'defaults'}"
-    return (which, chosen.backend, variant, verdict, because, row.found, row.needed)
+    return (which, chosen.backend, variant, verdict, because, candidate.found, candidate.needed)
 
 
 def _then(was: Chosen, now: Chosen) -> Iterator[tuple[str, ...]]:
@@ -205,10 +205,10 @@ def _then(was: Chosen, now: Chosen) -> Iterator[tuple[str, ...]]:
         yield ("then", now.backend, now.variant, "rejected", *found)
 
 
-def _find(chosen: Chosen, decision: Decision) -> Row | None:
-    own = [row for row in decision.rows if row.backend == chosen.backend]
-    exact = [row for row in own if row.variant == chosen.variant]
-    return next(iter(exact or (row for row in own if row.variant == "all")), None)
+def _find(chosen: Chosen, decision: Decision) -> Candidate | None:
+    own = [candidate for candidate in decision.candidates if candidate.backend == chosen.backend]
+    exact = [candidate for candidate in own if candidate.variant == chosen.variant]
+    return next(iter(exact or (candidate for candidate in own if candidate.variant == "all")), None)
 
 
 def _what_differs(was: Chosen, now: Chosen) -> str:
@@ -224,7 +224,7 @@ def _what_differs(was: Chosen, now: Chosen) -> str:
     return "; ".join(told)
 
 
-def _diffs(lock: Lock, was: Chosen, now: Chosen) -> Iterator[str]:
+def _diffs(lock: DecisionLock, was: Chosen, now: Chosen) -> Iterator[str]:
     """Unified diffs of the passes whose old text was kept."""
     new = {each.id: each for each in now.passes}
     for old in was.passes:
@@ -235,12 +235,12 @@ def _diffs(lock: Lock, was: Chosen, now: Chosen) -> Iterator[str]:
             yield "\n".join(difflib.unified_diff(*lines, *names, lineterm=""))
 
 
-def _changes(registry: Registry, lock: Lock) -> Iterator[Change]:
-    """What is otherwise than in the conditions that decisions of the lock name."""
+def _changes(registry: Registry, lock: DecisionLock) -> Iterator[Change]:
+    """What is otherwise than on the systems that decisions of the lock name."""
     seen: set[tuple[str, str]] = set()
-    for before in lock.conditions.values():
+    for before in lock.systems.values():
         known = [name for name in before.get("devices", {}) if name in registry.catalog.plugins.backends]
-        now = json.loads(json.dumps(conditions_of(registry, known), default=str))
+        now = json.loads(json.dumps(system_of(registry, known), default=str))
         gone = before.get("devices", {}).keys() - now["devices"].keys()
         devices = {name: each for name, each in before.get("devices", {}).items() if name not in gone}
         old, new = _flat({**before, "devices": devices}), _flat(now)

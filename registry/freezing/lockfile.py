@@ -25,26 +25,26 @@ NAME = "decisions.lock"
 FORMAT = 1
 MAX_DEPTH = 64
 
-Conditions = Mapping[str, Any]
+System = Mapping[str, Any]
 """What decisions were made on: date, machine, versions, devices, environment."""
 
 
 @dataclass(frozen=True)
-class Lock:
-    """The decisions of a file, in the order of their requests, and the conditions they name."""
+class DecisionLock:
+    """The decisions of a file, in the order of their requests, and the systems they name."""
 
     path: Path
     decisions: tuple[Decided, ...] = ()
-    conditions: Mapping[str, Conditions] = field(default_factory=dict)
+    systems: Mapping[str, System] = field(default_factory=dict)
 
-    def plus(self, decisions: Iterable[Decided], conditions: Conditions) -> Lock:
-        """This lock with decisions made on some conditions, in place of those of equal requests."""
-        name = _name(conditions)
+    def plus(self, decisions: Iterable[Decided], system: System) -> DecisionLock:
+        """This lock with decisions made on a system, in place of those of equal requests."""
+        name = _name(system)
         kept = {each.asked.key: each for each in self.decisions}
         kept |= {each.asked.key: replace(each, on=name) for each in decisions}
         used = {each.on for each in kept.values()}
-        known = {key: value for key, value in {**self.conditions, name: conditions}.items() if key in used}
-        return Lock(self.path, tuple(kept[key] for key in sorted(kept)), known)
+        known = {key: value for key, value in {**self.systems, name: system}.items() if key in used}
+        return DecisionLock(self.path, tuple(kept[key] for key in sorted(kept)), known)
 
     def with_texts(self) -> tuple[Decided, ...]:
         """The decisions with the sources that were kept."""
@@ -69,7 +69,7 @@ class Lock:
         return None
 
 
-def read_lock(path: Path) -> Lock:
+def read_lock(path: Path) -> DecisionLock:
     """The lock in a file.
 
     Raises:
@@ -84,8 +84,8 @@ def read_lock(path: Path) -> Lock:
         document = json.loads(text)
         if document["lockFormat"] != FORMAT:
             raise ContractError(f"{path}: lockFormat is {document['lockFormat']!r}; needed: {FORMAT}")
-        conditions = {str(name): dict(value) for name, value in document["conditions"].items()}
-        return Lock(path, tuple(map(_decided, document["decisions"])), conditions)
+        systems = {str(name): dict(value) for name, value in document["systems"].items()}
+        return DecisionLock(path, tuple(map(_decided, document["decisions"])), systems)
     except FileNotFoundError as error:
         raise ContractError(f"{path}: no such file; `registry freeze` writes one") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -97,7 +97,7 @@ def read_lock(path: Path) -> Lock:
         ) from error
 
 
-def add(path: Path, decisions: Iterable[Decided], conditions: Conditions, *, sources: bool = True) -> Lock:
+def add(path: Path, decisions: Iterable[Decided], system: System, *, sources: bool = True) -> DecisionLock:
     """Adds decisions to a lock, which is made where there is none; ``sources`` keeps what they would run.
 
     A reader, and a process that is killed meanwhile, leaves the old file or the new one.
@@ -109,8 +109,8 @@ def add(path: Path, decisions: Iterable[Decided], conditions: Conditions, *, sou
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(path.parent):
-            lock = read_lock(path) if path.exists() else Lock(path)
-            lock = lock.plus([_placed(each, path) for each in decisions], conditions)
+            lock = read_lock(path) if path.exists() else DecisionLock(path)
+            lock = lock.plus([_placed(each, path) for each in decisions], system)
             if sources:
                 for source in (source for each in decisions for source in each.chosen.passes if source.text):
                     write_whole(lock.sources / _file(source), source.text.encode())
@@ -129,7 +129,7 @@ def _placed(decided: Decided, path: Path) -> Decided:
     return replace(decided, asked=replace(decided.asked, package=package.relative_to(place).as_posix()))
 
 
-def _tidy(lock: Lock) -> None:
+def _tidy(lock: DecisionLock) -> None:
     """Removes sources that no decision names any more."""
     named = {_file(source) for each in lock.decisions for source in each.chosen.passes}
     for file in lock.sources.glob("*") if lock.sources.is_dir() else ():
@@ -137,18 +137,18 @@ def _tidy(lock: Lock) -> None:
             file.unlink(missing_ok=True)
 
 
-def _text(lock: Lock) -> str:
+def _text(lock: DecisionLock) -> str:
     document = {
         "lockFormat": FORMAT,
-        "conditions": lock.conditions,
+        "systems": lock.systems,
         "decisions": [as_plain(each) for each in lock.decisions],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
-def _name(conditions: Conditions) -> str:
-    """A short name of conditions, the same at another time."""
-    lasting = {key: value for key, value in conditions.items() if key != "date"}
+def _name(system: System) -> str:
+    """A short name of a system, the same at another time."""
+    lasting = {key: value for key, value in system.items() if key != "date"}
     return hashlib.sha256(json.dumps(lasting, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 

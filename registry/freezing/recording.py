@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import RegistryError, RegistryWarning
 from .lockfile import add
-from .records import Decided, asked_of, chosen_of, conditions_of
+from .records import Decided, asked_of, chosen_of, system_of
 
 if TYPE_CHECKING:
     from ..api import Registry
@@ -37,9 +37,9 @@ class Log:
             return tuple(self._found[key] for key in sorted(self._found))
 
     @property
-    def conditions(self) -> dict[str, Any]:
+    def system(self) -> dict[str, Any]:
         """What it was decided on: versions, the devices of the backends that were asked, the environment."""
-        return conditions_of(self._registry, self._backends)
+        return system_of(self._registry, self._backends)
 
     def note(self, plan: Plan) -> None:
         """Keeps a plan's decision, unless it has been kept."""
@@ -57,7 +57,7 @@ class Log:
         made = Decided(asked_of(catalog, call, decision.request), chosen_of(catalog, call, decision))
         with self._lock:
             self._found[made.asked.key] = made
-            self._backends.update(row.backend for row in decision.rows)
+            self._backends.update(candidate.backend for candidate in decision.candidates)
         return made
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ def record_until_exit(registry: Registry, path: Path) -> Log:
     def finish() -> None:
         try:
             if len(log):
-                add(path, log.decisions, log.conditions)
+                add(path, log.decisions, log.system)
         except RegistryError as error:  # a traceback at a program's end would seem to be the program's
             print(f"REGISTRY_FREEZE: nothing is kept: {error}", file=sys.stderr)
 

@@ -14,7 +14,7 @@ from ..calling.call import Call
 from ..calling.request import Request, plain_value
 from ..deciding.selection import availability
 from ..errors import ContractError
-from ..measuring.conditions import conditions
+from ..measuring.system import system
 
 if TYPE_CHECKING:
     from ..api import Registry
@@ -106,7 +106,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Decided:
-    """A request and what was chosen for it; ``on`` names the conditions that it was decided on."""
+    """A request and what was chosen for it; ``on`` names the system that it was decided on."""
 
     asked: Asked
     chosen: Chosen
@@ -160,12 +160,12 @@ def chosen_of(catalog: Catalog, call: Call, decision: Decision) -> Chosen:
     Raises:
         NoPlanError: nothing. BackendError: it cannot be rendered.
     """
-    row, request = decision.require(), decision.request
-    assert row.claim is not None
-    here = availability(catalog, row.backend, call, request)
-    backend = catalog.backend(row.backend)
-    passes = () if request.empty else backend.render(decision.request_of(row), row.claim, here)
-    tunables = dict(row.measured.chosen.tunables) if row.measured else {}
+    candidate, request = decision.require(), decision.request
+    assert candidate.claim is not None
+    here = availability(catalog, candidate.backend, call, request)
+    backend = catalog.backend(candidate.backend)
+    passes = () if request.empty else backend.render(decision.request_of(candidate), candidate.claim, here)
+    tunables = dict(candidate.measured.chosen.tunables) if candidate.measured else {}
     sources = tuple(
         Source(
             id=item.id,
@@ -177,23 +177,27 @@ def chosen_of(catalog: Catalog, call: Call, decision: Decision) -> Chosen:
         )
         for item in passes
     )
-    return Chosen(row.backend, row.variant, tunables, row.because, sources, _rejected(decision))
+    return Chosen(
+        candidate.backend, candidate.variant, tunables, candidate.because, sources, _rejected(decision)
+    )
 
 
 def _rejected(decision: Decision) -> tuple[Rejected, ...]:
     reasons: dict[tuple[str, ...], list[str]] = {}
-    for row in decision.rejected:
-        reasons.setdefault((row.backend, row.because, row.found, row.needed), []).append(row.variant)
-    every = Counter(row.backend for row in decision.rows)
+    for candidate in decision.rejected:
+        reasons.setdefault(
+            (candidate.backend, candidate.because, candidate.found, candidate.needed), []
+        ).append(candidate.variant)
+    every = Counter(candidate.backend for candidate in decision.candidates)
     return tuple(
         Rejected(backend, ("*",) if len(variants) == every[backend] else tuple(variants), *reason)
         for (backend, *reason), variants in reasons.items()
     )
 
 
-def conditions_of(registry: Registry, backends: Iterable[str]) -> dict[str, Any]:
+def system_of(registry: Registry, backends: Iterable[str]) -> dict[str, Any]:
     """What decisions are made on: date, machine, versions, the devices of these backends, the environment."""
-    return {**conditions(registry, sorted(backends)), "environment": registry.catalog.environment.deciding}
+    return {**system(registry, sorted(backends)), "environment": registry.catalog.environment.deciding}
 
 
 def tensor_text(shape: tuple[int, ...], dtype: str, device: str | None) -> str:

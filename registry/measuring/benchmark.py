@@ -16,7 +16,7 @@ from ..errors import ContractError, RegistryError, first_line
 from ..judging.judge import Skip, backends_of, decide_each, skipped, skipped_lines
 from ..opinfo import Op
 from ..text import lay_out
-from .conditions import conditions
+from .system import system
 from .timing import (
     ROUNDS,
     Progress,
@@ -28,7 +28,7 @@ from .timing import (
     time_cells,
 )
 from .trials import Trials
-from .tuned import Candidate
+from .tuned import TunedVariant
 
 if TYPE_CHECKING:
     from ..api import Registry
@@ -38,14 +38,14 @@ HOST = "host"
 
 
 @dataclass(frozen=True)
-class Row:
+class Timing:
     """One candidate with its tensors in one place: ``host``, or the name of a device.
 
     ``verdict`` is ``ok``, ``wrong`` or ``failed``. ``nbytes`` must move at least, None where the manifest
     does not say; ``copy`` is the time of a copy on the device that moves as many, None where there is none.
     """
 
-    candidate: Candidate
+    candidate: TunedVariant
     place: str
     verdict: str
     because: str = ""
@@ -91,9 +91,9 @@ class Benchmark:
     op: str
     request: str
     against: str
-    rows: tuple[Row, ...]
+    rows: tuple[Timing, ...]
     skipped: tuple[Skip, ...]
-    conditions: Mapping[str, Any]
+    system: Mapping[str, Any]
 
     @property
     def ok(self) -> bool:
@@ -106,8 +106,8 @@ class Benchmark:
             {"backend": skip.backend, "variant": skip.variant, "verdict": "skipped", "because": skip.reason}
             for skip in self.skipped
         ]
-        facts = {name: value for name, value in self.conditions.items() if name != "devices"}
-        devices = self.conditions["devices"]
+        facts = {name: value for name, value in self.system.items() if name != "devices"}
+        devices = self.system["devices"]
         return [
             {"op": self.op, "request": self.request, **row, "device": devices.get(row["backend"]), **facts}
             for row in (*(row.as_dict() for row in self.rows), *skips)
@@ -152,7 +152,7 @@ def bench(
     names = backends_of(registry, call)
     request = bind_call(registry.catalog, call)
     on_host = Trials(registry, call, request)
-    options = {**on_host.pinned(Candidate("", "")), "variant": call.variant, "tunables": call.tunables}
+    options = {**on_host.pinned(TunedVariant("", "")), "variant": call.variant, "tunables": call.tunables}
     del options["backend"]
     decisions = decide_each(registry, op, (), options, names)
     ready = [
@@ -176,31 +176,31 @@ def bench(
         rows.append(_with_times(row, found, nbytes, speed, rounds))
     missed = [skip for each in decisions if variants or not each.eligible for skip in skipped(each)]
     against = on_host.judge.against
-    return Benchmark(op.id, str(request), against, tuple(rows), tuple(missed), conditions(registry))
+    return Benchmark(op.id, str(request), against, tuple(rows), tuple(missed), system(registry))
 
 
 def _prepare(
     registry: Registry, on_host: Trials, decision: Decision, variants: bool
-) -> Iterator[tuple[Row, Stopwatch | None]]:
+) -> Iterator[tuple[Timing, Stopwatch | None]]:
     """What a backend would run, or all variants that accept, in every place: judged, and what times it."""
     chosen = decision.eligible if variants else decision.eligible[:1]
     for place, trials in _places(registry, on_host, chosen[0].backend):
         for row in chosen:
-            candidate = Candidate(row.backend, row.variant, decision.request_of(row).tunables)
+            candidate = TunedVariant(row.backend, row.variant, decision.request_of(row).tunables)
             if isinstance(trials, RegistryError):
-                yield Row(candidate, place, "failed", first_line(trials)), None
+                yield Timing(candidate, place, "failed", first_line(trials)), None
             else:
                 trial = trials.prepare(candidate)
-                yield Row(candidate, place, trial.verdict or "ok", trial.reason), trial.watch
+                yield Timing(candidate, place, trial.verdict or "ok", trial.reason), trial.watch
 
 
 def _with_times(
-    row: Row,
+    row: Timing,
     found: Times | Exception | None,
     nbytes: int | None,
     speed: Times | Exception | None,
     rounds: int,
-) -> Row:
+) -> Timing:
     if isinstance(found, Exception):
         return replace(row, verdict="failed", because=first_line(found))
     if found is None:

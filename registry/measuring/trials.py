@@ -13,7 +13,7 @@ from ..calling.request import Request
 from ..errors import first_line
 from ..judging.judge import Judge, make_judge, run_poisoned
 from .timing import ROUNDS, Progress, Stopwatch, Times, measure, no_progress, stopwatch
-from .tuned import Candidate
+from .tuned import TunedVariant
 
 if TYPE_CHECKING:
     from ..api import Registry
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Trial:
     """A candidate, and what times it or why it is not timed: ``verdict`` is then ``wrong`` or ``failed``."""
 
-    candidate: Candidate
+    candidate: TunedVariant
     verdict: str = ""
     reason: str = ""
     watch: Stopwatch | None = None
@@ -63,7 +63,7 @@ class Trials:
             judge = make_judge(registry, call.op, hosts, request.attrs)
         self.judge = judge
 
-    def pinned(self, candidate: Candidate) -> dict[str, Any]:
+    def pinned(self, candidate: TunedVariant) -> dict[str, Any]:
         """The call's arguments with a candidate named."""
         return {
             **self.call.args,
@@ -76,7 +76,7 @@ class Trials:
             "tunables": candidate.tunables,
         }
 
-    def prepare(self, candidate: Candidate) -> Trial:
+    def prepare(self, candidate: TunedVariant) -> Trial:
         """Runs a candidate once and judges its results; ready to be timed when they are right."""
         op, pinned = self.call.op, self.pinned(candidate)
         try:

@@ -21,7 +21,7 @@ from ..cache import write_whole
 from ..calling.parts import split_rows
 from ..errors import RegistryWarning
 from ..hookspecs import Claim
-from .conditions import machine
+from .system import machine
 
 if TYPE_CHECKING:
     from ..calling.request import Request
@@ -32,7 +32,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TunedVariant:
     """A backend's variant with tunables that differ from their defaults."""
 
     backend: str
@@ -55,9 +55,9 @@ class Choice:
     ``static_us`` is None where that could not be measured.
     """
 
-    chosen: Candidate
+    chosen: TunedVariant
     us: float
-    static: Candidate
+    static: TunedVariant
     static_us: float | None
     date: str
 
@@ -84,7 +84,7 @@ class Entry:
 
     key: dict[str, Any]
     digest: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[TunedVariant, ...]
     choice: Choice
     format: int = FORMAT
 
@@ -200,7 +200,7 @@ def class_of(request: Request) -> dict[str, Any]:
 
 
 def source_digest(
-    catalog: Catalog, request: Request, candidates: Sequence[Candidate], offers: Sequence[Offer]
+    catalog: Catalog, request: Request, candidates: Sequence[TunedVariant], offers: Sequence[Offer]
 ) -> str:
     """A digest of the manifest, of the versions of registry and backends, and of every candidate's source.
 

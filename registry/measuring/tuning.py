@@ -16,10 +16,10 @@ from ..errors import NoPlanError, RegistryError, first_line
 from ..judging.judge import Skip, skipped, skipped_lines
 from ..opinfo import Op
 from ..text import lay_out
-from .conditions import conditions
+from .system import system
 from .timing import ROUNDS, Progress, Times, no_progress, time_cells
 from .trials import Trial, Trials, timed
-from .tuned import Candidate, Choice, Entry, key_of, source_digest
+from .tuned import Choice, Entry, TunedVariant, key_of, source_digest
 
 if TYPE_CHECKING:
     from ..api import Registry
@@ -28,13 +28,13 @@ HEADER = ("backend", "variant", "tunables", "verdict", "median", "quartiles", "b
 
 
 @dataclass(frozen=True)
-class Row:
+class TriedVariant:
     """A candidate that was tried: its times, None where it has none, and why it is chosen or not.
 
     ``verdict`` is ``chosen``, ``not chosen``, ``wrong`` or ``failed``.
     """
 
-    candidate: Candidate
+    candidate: TunedVariant
     verdict: str
     because: str
     times: Times | None
@@ -50,16 +50,16 @@ class Tuning:
     """What was measured for a call, and what was chosen. ``str()`` prints the table.
 
     ``against`` says what results were judged by, ``skipped`` which candidates do not accept the call,
-    ``kept`` whether the choice was written to the cache, ``conditions`` what the times hold for.
+    ``kept`` whether the choice was written to the cache, ``system`` what the times hold for.
     """
 
     request: str
     against: str
     choice: Choice | None
-    rows: tuple[Row, ...]
+    rows: tuple[TriedVariant, ...]
     skipped: tuple[Skip, ...]
     kept: bool
-    conditions: Mapping[str, Any]
+    system: Mapping[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain data, for JSON."""
@@ -70,7 +70,7 @@ class Tuning:
             "kept": self.kept,
             "rows": [row.as_dict() for row in self.rows],
             "skipped": [skip._asdict() for skip in self.skipped],
-            **self.conditions,
+            **self.system,
         }
 
     def table(self) -> list[tuple[str, ...]]:
@@ -117,7 +117,7 @@ def tune(
     decision = choose(catalog, call, request, Policy(exhaustive=True, measured=False))
     decision.require()
 
-    tried = [trials.prepare(Candidate(row.backend, row.variant)) for row in decision.eligible]
+    tried = [trials.prepare(TunedVariant(row.backend, row.variant)) for row in decision.eligible]
     tried = list(timed(tried, rounds, progress))
     static = _static(decision)
     leaders = [leader for name in static if (leader := _fastest(_of(tried, name))) is not None]
@@ -130,7 +130,7 @@ def tune(
         tried += refined
 
     best = {name: pick(_of(tried, name), candidate) for name, candidate in static.items()}
-    facts = conditions(registry)
+    facts = system(registry)
     choices = {
         name: _choice(tried, trial, static[name], facts["date"])
         for name, trial in best.items()
@@ -156,11 +156,11 @@ def tune(
         rows=tuple(_row(trial, choice, rounds) for trial in tried),
         skipped=(*skipped(decision), *refused),
         kept=bool(kept) and all(kept),
-        conditions=facts,
+        system=facts,
     )
 
 
-def pick(trials: Sequence[Trial], static: Candidate | None) -> Trial | None:
+def pick(trials: Sequence[Trial], static: TunedVariant | None) -> Trial | None:
     """The fastest, where it is faster than the static choice by more than the spread; else the static choice.
 
     None where none has times; the fastest where the static choice has none.
@@ -182,11 +182,11 @@ def _of(trials: Sequence[Trial], backend: str) -> list[Trial]:
     return [trial for trial in trials if trial.candidate.backend == backend]
 
 
-def _static(decision: Decision) -> dict[str, Candidate]:
+def _static(decision: Decision) -> dict[str, TunedVariant]:
     """What the static rules choose within each backend, that of the automatic choice first."""
-    found: dict[str, Candidate] = {}
+    found: dict[str, TunedVariant] = {}
     for row in decision.eligible:
-        found.setdefault(row.backend, Candidate(row.backend, row.variant))
+        found.setdefault(row.backend, TunedVariant(row.backend, row.variant))
     return found
 
 
@@ -202,11 +202,11 @@ def _refine(registry: Registry, trials: Trials, leaders: Sequence[Trial]) -> tup
         if seen == [()]:  # nothing there could read a tunable
             continue
         for name, value in ((name, value) for name, values in tune.items() for value in values):
-            candidate = Candidate(backend, variant, {name: value})
+            candidate = TunedVariant(backend, variant, {name: value})
             try:
                 sources = _sources(registry, trials, candidate)
             except NoPlanError as error:
-                row = error.decision.rows[0] if error.decision else None
+                row = error.decision.candidates[0] if error.decision else None
                 refused.append(Skip(backend, f"{variant} {candidate.settings}", row.because if row else ""))
             except RegistryError as error:
                 found.append(Trial(candidate, "failed", first_line(error)))
@@ -217,12 +217,12 @@ def _refine(registry: Registry, trials: Trials, leaders: Sequence[Trial]) -> tup
     return found, refused
 
 
-def _sources(registry: Registry, trials: Trials, candidate: Candidate) -> tuple[Any, ...]:
+def _sources(registry: Registry, trials: Trials, candidate: TunedVariant) -> tuple[Any, ...]:
     passes = registry.render(trials.call.op, **trials.pinned(candidate))
     return tuple((item.source, item.dispatch, dict(item.uniforms)) for item in passes)
 
 
-def _choice(trials: Sequence[Trial], chosen: Trial, static: Candidate, date: str) -> Choice:
+def _choice(trials: Sequence[Trial], chosen: Trial, static: TunedVariant, date: str) -> Choice:
     standing = next(trial for trial in trials if trial.candidate == static)
     assert chosen.times is not None
     return Choice(
@@ -243,9 +243,9 @@ def _entry(
     return Entry(key_of(request, offers), digest, candidates, choice)
 
 
-def _row(trial: Trial, choice: Choice | None, rounds: int) -> Row:
+def _row(trial: Trial, choice: Choice | None, rounds: int) -> TriedVariant:
     if trial.times is None:
-        return Row(trial.candidate, trial.verdict, trial.reason, None)
+        return TriedVariant(trial.candidate, trial.verdict, trial.reason, None)
     assert choice is not None
     chosen, static = choice.chosen, choice.static
     if trial.candidate == chosen:
@@ -254,7 +254,7 @@ def _row(trial: Trial, choice: Choice | None, rounds: int) -> Row:
             because = "the static choice, and none is faster by more than the spread"
         elif choice.static_us is None:
             because = "the static choice has failed"
-        return Row(trial.candidate, "chosen", because, trial.times)
+        return TriedVariant(trial.candidate, "chosen", because, trial.times)
     if trial.candidate == static:
         because = "the static choice"
     elif len(trial.times.seconds) < rounds:
@@ -263,4 +263,4 @@ def _row(trial: Trial, choice: Choice | None, rounds: int) -> Row:
         because = "not faster by more than the spread"
     else:
         because = "slower"
-    return Row(trial.candidate, "not chosen", because, trial.times)
+    return TriedVariant(trial.candidate, "not chosen", because, trial.times)

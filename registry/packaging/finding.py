@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..errors import ContractError, PackageError
 from ..opinfo import Op, Origin
-from .hub import PUBLISHER, Reference, download, make_reference
-from .lock import Entry, Lock, check_lock, read_lock
+from .hub import PUBLISHER, PackageName, download, make_name
+from .lock import PackageLock, Pin, check_lock, read_lock
 from .reading import load_package
 
 
@@ -36,67 +36,67 @@ def find_package(
         return load_package(Path(source))
     if not pinned and not _may_be_name(source):
         return load_package(Path(source))  # says what is missing there
-    reference = make_reference(source, version, revision)
+    asked = make_name(source, version, revision)
     lock = read_lock(lock_path)
-    entry = lock.find(reference)
-    if entry is not None:
-        return locked(entry, lock)
+    pin = lock.find(asked)
+    if pin is not None:
+        return locked(pin, lock)
     if frozen:
-        raise PackageError(f"{reference} is not in {lock.path}; `registry lock {reference}` adds it")
-    return fetch_new(reference, trust=trust)
+        raise PackageError(f"{asked} is not in {lock.path}; `registry lock {asked}` adds it")
+    return fetch_new(asked, trust=trust)
 
 
-def fetch_new(reference: Reference, *, trust: bool) -> Op:
-    """The package of a reference that no lock pins.
+def fetch_new(asked: PackageName, *, trust: bool) -> Op:
+    """The package of a name that no lock pins.
 
     Raises:
         PackageError: it has neither version nor commit, is of a stranger and not trusted; as ``fetch``.
     """
-    if reference.branch is None:
-        pins = f"{reference.repo}@v1 or {reference.repo}@<commit>"
+    if asked.branch is None:
+        pins = f"{asked.repo}@v1 or {asked.repo}@<commit>"
         needed = f"version=1 or revision=, or {pins}"
-        raise PackageError(f"{reference}: no such folder, and a package by name needs {needed}")
-    if not trust and not reference.trusted:
+        raise PackageError(f"{asked}: no such folder, and a package by name needs {needed}")
+    if not trust and not asked.trusted:
         raise PackageError(
-            f"{reference} is not of {PUBLISHER}; trust=True, or `registry lock {reference} --trust`, if you "
+            f"{asked} is not of {PUBLISHER}; trust=True, or `registry lock {asked} --trust`, if you "
             "trust its authors to run shaders here"
         )
-    return fetch(reference, reference.branch, reference.version)
+    return fetch(asked, asked.branch, asked.version)
 
 
-def fetch(reference: Reference, revision: str, version: int | None, *, cached: bool = False) -> Op:
+def fetch(asked: PackageName, revision: str, version: int | None, *, cached: bool = False) -> Op:
     """The package of a repository at a branch or commit; with ``cached`` without asking the hub.
 
     Raises:
         PackageError, ManifestError: it cannot be fetched, or is wrong, or another op than its name says.
     """
-    folder, commit = download(reference.repo, revision, cached=cached)
-    origin = Origin(reference.repo, version, commit)
+    folder, commit = download(asked.repo, revision, cached=cached)
+    origin = Origin(asked.repo, version, commit)
     # In the client's cache the files of a snapshot are links to the repository's folder of contents.
     op = load_package(folder, within=folder.parent.parent, origin=origin)
-    named = reference.repo.partition("/")[2]
+    named = asked.repo.partition("/")[2]
     if named != op.id.replace("::", "."):
-        raise PackageError(f"{reference} holds {op.id}; needed: the op that the repository is named after")
+        raise PackageError(f"{asked} holds {op.id}; needed: the op that the repository is named after")
     return op
 
 
-def locked(entry: Entry, lock: Lock, *, cached: bool = False) -> Op:
-    """The package that an entry of a lock pins; with ``cached`` without asking the hub.
+def locked(pin: Pin, lock: PackageLock, *, cached: bool = False) -> Op:
+    """The package of a lock's pin; with ``cached`` without asking the hub.
 
     Raises:
         PackageError: a file differs from the lock; as ``fetch``.
     """
-    op = fetch(Reference(entry.repo, revision=entry.revision), entry.revision, entry.version, cached=cached)
+    op = fetch(PackageName(pin.repo, revision=pin.revision), pin.revision, pin.version, cached=cached)
     assert op.package is not None
-    check_lock(op.package, entry, lock)
+    check_lock(op.package, pin, lock)
     return op
 
 
-def entry_of(op: Op) -> Entry:
-    """The entry of a lock that pins a package from the hub."""
+def pin_of(op: Op) -> Pin:
+    """What pins a package from the hub in a lock."""
     assert op.package is not None and op.package.origin is not None
     origin = op.package.origin
-    return Entry(origin.repo, origin.version, origin.revision, dict(sorted(op.package.digests.items())))
+    return Pin(origin.repo, origin.version, origin.revision, dict(sorted(op.package.digests.items())))
 
 
 def _is_folder(source: str) -> bool:
@@ -108,7 +108,7 @@ def _is_folder(source: str) -> bool:
 
 def _may_be_name(source: str) -> bool:
     try:
-        make_reference(source, None, None)
+        make_name(source, None, None)
     except ContractError:
         return False
     return not source.startswith(".")

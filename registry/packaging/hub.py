@@ -19,7 +19,7 @@ _REFERENCE = re.compile(rf"(?P<repo>{_REPO.pattern})(?:@(?:v(?P<version>\d+)|(?P
 
 
 @dataclass(frozen=True)
-class Reference:
+class PackageName:
     """A package by name: ``owner/name`` with a version or a commit; without either a lock must tell."""
 
     repo: str
@@ -43,22 +43,22 @@ class Reference:
         return self.repo.partition("/")[0] == PUBLISHER
 
 
-def parse_reference(text: str) -> Reference | None:
-    """The reference that a text spells: ``owner/name``, ``owner/name@v1`` or ``owner/name@<commit>``."""
+def parse_name(text: str) -> PackageName | None:
+    """The name that a text spells: ``owner/name``, ``owner/name@v1`` or ``owner/name@<commit>``."""
     match = _REFERENCE.fullmatch(text)
     if match is None:
         return None
     version = match["version"]
-    return Reference(match["repo"], None if version is None else int(version), match["revision"])
+    return PackageName(match["repo"], None if version is None else int(version), match["revision"])
 
 
-def make_reference(name: str, version: int | None, revision: str | None) -> Reference:
-    """The reference of a name with what goes with it.
+def make_name(name: str, version: int | None, revision: str | None) -> PackageName:
+    """The name with what goes with it.
 
     Raises:
         ContractError: no name of a repository, or version and revision wrong or both given.
     """
-    found = parse_reference(name)
+    found = parse_name(name)
     if found is None:
         raise ContractError(
             f"{name!r} is no folder and no package name; needed: owner/name, with version= or revision="
@@ -72,7 +72,7 @@ def make_reference(name: str, version: int | None, revision: str | None) -> Refe
         raise ContractError(f"{name!r} with {pins}; needed: one of version and revision")
     if found.branch is not None:
         return found
-    return Reference(found.repo, version, revision)
+    return PackageName(found.repo, version, revision)
 
 
 def download(repo: str, revision: str, *, cached: bool = False) -> tuple[Path, str]:

@@ -39,7 +39,7 @@ def test_numpy_takes_what_it_leaves() -> None:
     ):
         decision = registry.explain("LayerNormalization", **tensors, backend=["numba", "numpy"])
         assert decision.backend == "numpy"
-        assert [row.found for row in decision.rows if row.backend == "numba"] == [found]
+        assert [row.found for row in decision.candidates if row.backend == "numba"] == [found]
 
 
 def test_statistics_alone() -> None:

@@ -13,7 +13,7 @@ import registry_manifests
 import registry_numpy
 import registry_webgpu
 from registry import Registry
-from registry.measuring import conditions as measured
+from registry.measuring import system as measured
 
 LIBRARIES = (
     "cupy-cuda12x",
@@ -35,9 +35,9 @@ def open_registry() -> Registry:
     return reg
 
 
-def conditions(reg: Registry) -> dict[str, Any]:
+def system(reg: Registry) -> dict[str, Any]:
     """What the results hold for: devices, drivers, versions, those of libraries too, and the date."""
-    found = measured.conditions(reg)
+    found = measured.system(reg)
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
             found["versions"][name] = metadata.version(name)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..api import Registry
 
 
-def conditions(registry: Registry, backends: Sequence[str] | None = None) -> dict[str, Any]:
+def system(registry: Registry, backends: Sequence[str] | None = None) -> dict[str, Any]:
     """What measurements hold for: date (UTC), machine, Python, versions of plugins, and devices by backend
     with what the backend says of them, drivers included. ``backends`` are those asked (default: all)."""
     catalog = registry.catalog
