@@ -190,6 +190,33 @@ def test_reads_at_a_glance(shared: Registry) -> None:
     assert got.variant == "wide_rows_bias_beta_residual"
 
 
+def test_of_many_rejections_the_nearest_are_told(request_: Request) -> None:
+    half, long = 'dtypes.T == "f16"', "dim(shapes.X, 2) > 64"
+    far = [Claim(f"far{i}", 9, when=(f"dim(shapes.X, 0) == {i + 9}", half, long)) for i in range(4)]
+    near = [Claim("near", when=(half, "ranks.X == 3")), Claim("beside", when=("ranks.X == 3", half))]
+    broken = [Claim("broken", 99, when=("1 + true",))]
+
+    def notes(*claims: Claim) -> tuple[str, ...]:
+        offers = [Offer("x", HERE, claims), Offer("y", HERE, near)]  # the few of y speak for themselves
+        return decide(request_, offers).notes
+
+    found = "nearest on x: near and 1 more, but dtypes.T is f32, needed: == f16"
+    assert notes(*broken, *far, *near) == (found,)
+    assert notes(*far, near[0], Claim("c", when=(half, long)))[0].startswith("nearest on x: near, but")
+    (both,) = notes(*far, Claim("c", when=(half, long)), Claim("d", when=(long, half)))
+    assert both.endswith(
+        ": c and 1 more, but dim(shapes.X, 2) is 6, needed: > 64 and dtypes.T is f32, needed: == f16"
+    )
+    assert notes(*far) == notes(*broken * 6) == notes(*[near[0]] * 6) == ()
+    assert notes(*far, *near, Claim("takes it")) == ()
+    every = decide(
+        request_,
+        [Offer("x", HERE, [*far, *near]), Offer("y", HERE, [Claim("takes it")])],
+        Policy(exhaustive=True),
+    )
+    assert every.variant == "takes it" and every.notes == (found,)
+
+
 def test_equal_reasons_are_folded(request_: Request) -> None:
     same = tuple(Candidate("x", f"v{i}", "rejected", "why", "found", "needed") for i in range(5))
     other = Candidate("y", "w", "rejected", "why", "found", "needed")

@@ -173,6 +173,13 @@ def test_the_command(shared: Registry, tmp_path: Path) -> None:
     assert run(main, ["export", "RMSNormalization", str(tmp_path / "b")]).exit_code == 2
     done = run(main, ["test", str(tmp_path / "a"), "--cases", "1", "--backend", "numpy", "--json"])
     assert json.loads(done.output)["test.json"][0]["reason"] == "no backend here takes it"
+    done = run(main, ["test", str(tmp_path / "a"), "--cases", "0", "--backend", "numpy"])
+    assert done.exit_code == 0 and done.output.startswith("its own tests"), done.output
+    (tmp_path / "b/build/webgpu/test.json").unlink()
+    done = run(main, ["test", str(tmp_path / "b"), "--cases", "0"])
+    assert done.exit_code == 1 and "has no test.json" in done.output
+    done = run(main, ["test", "RMSNormalization", "--cases", "0"])
+    assert done.exit_code == 2 and "is no package" in done.output
 
 
 # test.json

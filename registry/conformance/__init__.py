@@ -151,5 +151,5 @@ def _need_hypothesis() -> None:
     except ImportError as error:
         raise RegistryError(
             "conformance draws its requests with hypothesis, which is not installed; "
-            "pip install 'kernel-registry[conformance]'"
+            "pip install 'kernel-registry[conformance]', or ask for a package's own tests alone (--cases 0)"
         ) from error

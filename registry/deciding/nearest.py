@@ -26,26 +26,25 @@ def nearest(request: Request, here: Availability, candidates: Sequence[Candidate
     rejected = [each for each in candidates if each.claim is not None and each.verdict == "rejected"]
     if len(rejected) <= MANY or len({(each.because, each.found, each.needed) for each in rejected}) == 1:
         return None
-    lacking: dict[tuple[Reason, ...], list[str]] = {}
+    lacking: dict[frozenset[Reason], list[str]] = {}
     with metered(MAX_WORK):
         conditions = Conditions(request, here.device)
         for each in rejected:
             assert each.claim is not None
-            reasons = tuple(filter(None, map(conditions.fails, each.claim.when)))
-            if any(reason.broken for reason in reasons):
-                continue
-            if reasons:
+            reasons = frozenset(filter(None, map(conditions.fails, each.claim.when)))
+            if reasons and not any(reason.broken for reason in reasons):
                 lacking.setdefault(reasons, []).append(each.variant)
-    fewest = min(map(len, lacking), default=0)
-    if fewest == 0:
+    if not lacking:
         return None
+    fewest = min(map(len, lacking))
     by_need: dict[str, list[str]] = {}
     for reasons, variants in lacking.items():
         if len(reasons) == fewest:
-            needs = " and ".join(
-                f"{each.because} is {shorten(each.found, 60)}, needed: {each.needed}" for each in reasons
-            )
-            by_need.setdefault(needs, []).extend(variants)
-    needs, variants = max(by_need.items(), key=lambda item: len(item[1]))
+            by_need.setdefault(" and ".join(sorted(map(_told, reasons))), []).extend(variants)
+    need, variants = max(by_need.items(), key=lambda item: len(item[1]))
     more = f" and {len(variants) - 1} more" if len(variants) > 1 else ""
-    return f"nearest on {rejected[0].backend}: {variants[0]}{more}, but {needs}"
+    return f"nearest on {rejected[0].backend}: {variants[0]}{more}, but {need}"
+
+
+def _told(reason: Reason) -> str:
+    return f"{reason.because} is {shorten(reason.found, 60)}, needed: {reason.needed}"

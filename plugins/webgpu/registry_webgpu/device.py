@@ -174,11 +174,8 @@ class Device:
             BackendError: it cannot be recorded; what was recorded before is not run either, and named.
         """
         with self.lock:
-            in_batch = self._in_batch()
-            if not in_batch:
-                self._leave_foreign_batch()
             self._recording(work, label, self._recorder)
-            if in_batch or hold:
+            if hold or self._in_batch():
                 return
             self._deferred += 1
             if self._deferred >= (MAX_DEFERRED if self._own else 1):
@@ -207,7 +204,6 @@ class Device:
         targets = [(buffer, array, staged(array)) for buffer, array in copies if array.size]
         groups = pieces([(buffer, target) for buffer, _, target in targets], BYTES)
         with self.lock:
-            self._leave_foreign_batch()
             self._guard(lambda: self._download_groups(groups))
         for _, array, target in targets:
             if target is not array:
@@ -263,9 +259,11 @@ class Device:
     # Batches
 
     def begin_batch(self) -> None:
-        """Collects this thread's work until the matching ``end_batch``."""
+        """Collects this thread's work until the matching ``end_batch``, unless another thread does so.
+
+        All threads record one after another, so that order on the device is order in time.
+        """
         with self.lock:
-            self._leave_foreign_batch()
             if self._batch_depth == 0 or self._in_batch():
                 self._batch_thread = threading.get_ident()
                 self._batch_depth += 1
@@ -281,11 +279,6 @@ class Device:
 
     def _in_batch(self) -> bool:
         return self._batch_thread is not None and self._batch_thread == threading.get_ident()
-
-    def _leave_foreign_batch(self) -> None:
-        """Work of another thread's batch goes out first, so that order on the device is order in time."""
-        if self._batch_thread is not None and not self._in_batch():
-            self.flush()
 
     # Errors
 
