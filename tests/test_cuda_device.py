@@ -438,6 +438,16 @@ def test_host_and_device_mix(cuda: Registry, cupy: Any) -> None:
     same([item.get() for item in got], want)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (2, 3, 1)])
+def test_there_and_back(cuda: Registry, shape: tuple[int, ...], dtype: str) -> None:
+    """Scalars too."""
+    value = round_to(np.random.default_rng(0).standard_normal(shape), dtype)
+    for array in (value, np.asfortranarray(value), value[..., ::-1] if shape else value):
+        back = cuda.host(cuda.to_device(array, "cuda"))
+        assert back.shape == shape and back.dtype == value.dtype and back.tobytes() == array.tobytes()
+
+
 def test_empty(cuda: Registry, cupy: Any) -> None:
     for shape in ((0, 2, 4), (2, 0, 4)):
         x = cupy.zeros(shape, np.float32)

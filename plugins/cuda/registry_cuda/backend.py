@@ -160,7 +160,8 @@ class CudaBackend(Backend):
 def _fill(tensor: Any, array: np.ndarray[Any, Any]) -> None:
     target = as_cupy(tensor)
     with on_device(target.device.id):
-        target.set(np.ascontiguousarray(array).view(target.dtype))
+        # Not ascontiguousarray, which makes a row of a scalar.
+        target.set(np.asarray(array, order="C").view(target.dtype))
 
 
 def _part(options: Mapping[str, Any]) -> str | None:
