@@ -13,7 +13,7 @@ import registry_manifests
 import registry_numpy
 import registry_webgpu
 from registry import Registry
-from registry.measuring import system as measured
+from registry.system import system as system_of
 
 LIBRARIES = (
     "cupy-cuda12x",
@@ -37,7 +37,7 @@ def open_registry() -> Registry:
 
 def system(reg: Registry) -> dict[str, Any]:
     """What the results hold for: devices, drivers, versions, those of libraries too, and the date."""
-    found = measured.system(reg)
+    found = system_of(reg)
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
             found["versions"][name] = metadata.version(name)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import registry
-from registry.tables import comparison_table, decision_table, make_console
+from registry.commands.tables import comparison_table, decision_table, make_console
 
 DATA = Path(__file__).parent / "data" / "minilm-layer0.npz"
 

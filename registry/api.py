@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from .comparing.report import Report
     from .conformance.cases import Case
     from .freezing.checking import Check
-    from .freezing.lockfile import DecisionLock
+    from .freezing.decision_lock import DecisionLock
     from .freezing.recording import Log
+    from .handle import Handle
     from .measuring.benchmark import Benchmark
     from .measuring.tuning import Tuning
     from .opinfo import Op
-    from .package import Handle
 
 
 class Registry(Dispatcher):
@@ -70,7 +70,7 @@ class Registry(Dispatcher):
                 to be fetched, not trusted, not locked.
             ManifestError: the manifest is wrong.
         """
-        from .package import Handle
+        from .handle import Handle
         from .packaging.finding import find_package
 
         if not isinstance(source, str | Path):
@@ -85,7 +85,7 @@ class Registry(Dispatcher):
 
     def packages(self) -> tuple[Handle, ...]:
         """Every package that was loaded, in order; ``handle.package`` tells where it comes from."""
-        from .package import Handle
+        from .handle import Handle
 
         return tuple(Handle(self, op) for op in self.catalog.loaded.all())
 
@@ -138,8 +138,8 @@ class Registry(Dispatcher):
             PackageError: the file is no bundle, or damaged, truncated or made to deceive.
             ContractError: it cannot be read; no such op, backend or variant; the call breaks the contract.
         """
-        from .cache import path_of
         from .comparing.replaying import replay
+        from .files import path_of
 
         return replay(self, path_of(bundle, "bundle"), backend, variant, device, op)
 
@@ -200,8 +200,8 @@ class Registry(Dispatcher):
         Raises:
             ContractError: the file is no lock, or cannot be written.
         """
-        from .cache import path_of
-        from .freezing.lockfile import add
+        from .files import path_of
+        from .freezing.decision_lock import add
         from .freezing.recording import Log
 
         if not isinstance(log, Log):
@@ -218,7 +218,7 @@ class Registry(Dispatcher):
         Raises:
             ContractError: there is no such file, or it is no lock.
         """
-        from .cache import path_of
+        from .files import path_of
         from .freezing.checking import check
 
         return check(self, path_of(path, "path"))

@@ -12,7 +12,7 @@ from .hookspecs import Availability, Backend
 from .packaging.loaded import Loaded
 
 if TYPE_CHECKING:
-    from .measuring.tuned import Store
+    from .deciding.tuned import Store
     from .opinfo import Op
     from .plugins import Plugins
 
@@ -240,8 +240,8 @@ class Catalog:
         """The measured choices that are kept."""
         with self._lock:
             if self._store is None:
-                from .cache import cache_folder
-                from .measuring.tuned import Store
+                from .deciding.tuned import Store
+                from .files import cache_folder
 
                 self._store = Store(cache_folder())
             return self._store

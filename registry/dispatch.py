@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from .calling import arrays
 from .calling.call import Call, parse_call
-from .calling.memo import Memo, make_route
-from .calling.plan import Plan
-from .calling.readers import Readers
 from .catalog import KEEP, Catalog
 from .errors import ContractError, blaming
 from .inspection import Inspection
+from .planning.memo import Memo, make_route
+from .planning.plan import Plan
+from .planning.readers import Readers
 
 if TYPE_CHECKING:
     from .freezing.recording import Log
@@ -155,7 +155,7 @@ class Dispatcher(Inspection):
         self._memo.clear()
 
     def _plan(self, call: Call) -> tuple[Plan, bool]:
-        from .calling.planning import make_plan
+        from .planning.making import make_plan
 
         return make_plan(self.catalog, call, self._readers, self._remember)
 

@@ -25,6 +25,12 @@ STORAGE: dict[str, tuple[int, str]] = {
     "bool": (4, "u32"),
 }
 
+DTYPES = tuple(STORAGE)
+"""The logical dtypes."""
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+"""Those of floating-point numbers."""
+
 SHORT_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 """Names for tables and the command line."""
 
@@ -45,9 +51,9 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """The native NumPy dtype of a logical dtype; bfloat16 comes from ml_dtypes, imported on first use.
 
     Raises:
-        KeyError: the name is not one of ``STORAGE``.
+        KeyError: the name is not one of ``DTYPES``.
     """
-    if name not in STORAGE:
+    if name not in DTYPES:
         raise KeyError(name)
     if name == "bfloat16":
         import ml_dtypes

@@ -157,6 +157,6 @@ class Inspection:
         return backend, passes
 
     def _bind(self, call: Call) -> Request:
-        from .calling.planning import bind_call
+        from .planning.making import bind_call
 
         return bind_call(self.catalog, call)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .api import Registry
-from .cache import path_of
 from .comparing.text import failure_lines, verdict_lines
 from .errors import ContractError
-from .package import Handle
+from .files import path_of
+from .handle import Handle
 
 if TYPE_CHECKING:
     from .comparing.report import Report

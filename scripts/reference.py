@@ -32,7 +32,7 @@ finds something); 2 where the command cannot be carried out, with the error on s
 RESULTS = (
     "registry.deciding.decision.Decision",
     "registry.deciding.decision.Candidate",
-    "registry.calling.plan.Plan",
+    "registry.planning.plan.Plan",
     "registry.comparing.report.Report",
     "registry.comparing.report.BackendVerdict",
     "registry.comparing.records.Comparison",
@@ -44,7 +44,7 @@ RESULTS = (
     "registry.cards.card.Card",
     "registry.cards.card.Support",
     "registry.cards.card.Kernel",
-    "registry.package.Handle",
+    "registry.handle.Handle",
     "registry.opinfo.Op",
     "registry.calling.request.Request",
     "registry.status.Status",

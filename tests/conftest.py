@@ -19,7 +19,7 @@ import registry_manifests
 import registry_numpy
 import registry_webgpu
 from registry import Registry
-from registry.package import Handle
+from registry.handle import Handle
 from registry.packaging.loaded import Loaded
 
 ROOT = Path(__file__).parent.parent

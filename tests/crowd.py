@@ -11,10 +11,10 @@ import numpy as np
 
 from registry import Registry
 from registry.calling.call import parse_call
-from registry.calling.planning import bind_call
 from registry.deciding.selection import contenders
+from registry.deciding.tuned import Choice, Entry, TunedVariant, key_of, source_digest
 from registry.judging.accuracy import round_to
-from registry.measuring.tuned import Choice, Entry, TunedVariant, key_of, source_digest
+from registry.planning.making import bind_call
 
 THREADS = 8
 CALLS = 200

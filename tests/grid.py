@@ -12,10 +12,10 @@ import registry_manifests
 import registry_webgpu
 from registry import Claim, Registry
 from registry.calling.call import parse_call
-from registry.calling.planning import bind_call
 from registry.calling.request import Request
 from registry.deciding.decide import Offer, Policy, decide
 from registry.hookspecs import Availability
+from registry.planning.making import bind_call
 
 # One, odd, a multiple of 4; in registers and read again, each with whole and with ragged last columns.
 HIDDEN = (1, 7, 8, 33, 257, 768, 1000, 4096, 4097)

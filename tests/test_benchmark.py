@@ -14,7 +14,7 @@ from fakes import Clock, Fake, registry_of
 from registry import ContractError, Registry
 from registry.measuring.benchmark import Timing
 from registry.measuring.plotting import draw
-from registry.measuring.system import system
+from registry.system import system
 
 BYTES = 4 * (3 * 48 + 8)
 

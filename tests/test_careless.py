@@ -28,10 +28,10 @@ from registry import (
     conformance,
     hookimpl,
 )
-from registry.cache import write_whole
-from registry.calling.readers import MAX_TYPES, Readers
 from registry.cli import main
 from registry.environment import read_environment
+from registry.files import write_whole
+from registry.planning.readers import MAX_TYPES, Readers
 from registry.testing import assert_backends_agree
 
 REG = Registry([registry_manifests, registry_numpy], entry_points=False)

@@ -16,10 +16,10 @@ DRIVER = """
 import itertools, os, signal, sys, tempfile
 from pathlib import Path
 
-from registry.freezing import lockfile
+from registry.freezing import decision_lock
 from registry.freezing.records import Asked, Chosen, Decided, Source
-from registry.packaging import lock as packages
-from registry.measuring.tuned import TunedVariant, Choice, Entry, Store
+from registry.packaging import package_lock as packages
+from registry.deciding.tuned import TunedVariant, Choice, Entry, Store
 
 kind, folder = sys.argv[1], Path(sys.argv[2])
 
@@ -42,7 +42,7 @@ def choice(name):
 def add(name):
     "Adds something to what there is."
     if kind == "decisions":
-        lockfile.add(folder / "decisions.lock", [decided(name, name * 2000)], {"machine": "m"})
+        decision_lock.add(folder / "decisions.lock", [decided(name, name * 2000)], {"machine": "m"})
     elif kind == "packages":
         packages.add_pins(folder / "registry.lock", [entry(name)])
     else:
@@ -52,7 +52,7 @@ def add(name):
 def names():
     "What is there, read in full."
     if kind == "decisions":
-        lock = lockfile.read_lock(folder / "decisions.lock")
+        lock = decision_lock.read_lock(folder / "decisions.lock")
         assert all(lock.text_of(source) for each in lock.decisions for source in each.chosen.passes)
         return [each.asked.op for each in lock.decisions]
     if kind == "packages":

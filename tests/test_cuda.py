@@ -20,7 +20,7 @@ import registry_manifests
 import registry_numpy
 from registry import ContractError, NoPlanError, Registry
 from registry.calling.call import parse_call
-from registry.calling.parts import nbytes
+from registry.calling.parts import device_bytes
 from registry.calling.request import Request, bind
 from registry.errors import BackendError
 from registry.judging.accuracy import judge, round_to
@@ -278,7 +278,7 @@ def test_parts_with_rows_of_their_own(reg: Registry, op: str) -> None:
             request = request_of(reg, op, **pairs)
             problem = read_problem(request)
             for part in problem.by_row:
-                whole = nbytes(request.tensors[problem.roles[part]])
+                whole = device_bytes(request.tensors[problem.roles[part]])
                 assert problem.rows * problem.row_bytes(part) == whole, f"{form.name}: {part}"
 
 

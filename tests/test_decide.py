@@ -24,7 +24,7 @@ from registry.calling.request import Request, bind
 from registry.calling.scope import NO_DEVICE
 from registry.deciding.decide import Offer, Policy, decide
 from registry.deciding.decision import Candidate, Decision, Reason
-from registry.measuring.tuned import Choice, TunedVariant
+from registry.deciding.tuned import Choice, TunedVariant
 
 HERE = Availability(True, name="here", device=NO_DEVICE)
 SOFTWARE = Availability(True, name="llvmpipe", hardware=False, device=NO_DEVICE)

@@ -19,7 +19,7 @@ from hostile.bombs import write_package
 import registry
 from registry import ContractError, Registry
 from registry.cli import main
-from registry.freezing.lockfile import DecisionLock, read_lock
+from registry.freezing.decision_lock import DecisionLock, read_lock
 from registry.freezing.records import parse_tensor, tensor_text
 
 X = np.ones((1, 3, 4), np.float32)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from registry import ContractError, ManifestError, PackageError, Registry
-from registry.packaging.files import digest
+from registry.files import sha256_base64
 
 COUNT = {"name": "count", "type": "u32", "value": "total"}
 AFFINE: dict[str, Any] = {
@@ -146,7 +146,7 @@ def write(folder: Path, change: Change = nothing, metadata: Change | None = None
             "backend": {"type": "webgpu"},
             "digest": {
                 "algorithm": "sha256",
-                "files": {name: digest(text.encode()) for name, text in files.items()},
+                "files": {name: sha256_base64(text.encode()) for name, text in files.items()},
             },
             "webgpu": {
                 "manifestSpec": "2.1",

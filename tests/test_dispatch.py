@@ -23,8 +23,8 @@ from registry import (
     RegistryWarning,
     hookimpl,
 )
-from registry.calling.memo import Memo
-from registry.calling.readers import Readers
+from registry.planning.memo import Memo
+from registry.planning.readers import Readers
 from registry_webgpu.devices import DEVICES
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -13,12 +13,12 @@ from forms import FORMS, check
 
 from registry import ContractError, NoPlanError, PackageError, Registry
 from registry.cli import main
+from registry.handle import Handle
 from registry.judging.accuracy import judge
 from registry.opinfo import Op
-from registry.package import Handle
-from registry.packaging.cases import run_cases
-from registry.packaging.examples import write_cases
 from registry.packaging.export import export_op
+from registry.packaging.test_json import run_cases
+from registry.packaging.test_json_writing import write_cases
 
 OPS = sorted(FORMS)
 DIALECTS = ("2.1", "1.0")

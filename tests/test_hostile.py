@@ -37,8 +37,8 @@ from registry.language.expressions import parse
 from registry.language.meter import EvaluationError, metered, spend
 from registry.language.templates import TemplateError, parse_template
 from registry.loading.loader import load_manifest, parse_manifest, parse_package_manifest
-from registry.packaging.cases import run_cases
 from registry.packaging.files import MAX_BYTES
+from registry.packaging.test_json import run_cases
 from registry.text import json_depth
 
 LONG = {

@@ -20,7 +20,7 @@ from registry.cli import main
 from registry.packaging import hub
 from registry.packaging.export import export_op
 from registry.packaging.finding import fetch
-from registry.packaging.lock import read_lock
+from registry.packaging.package_lock import read_lock
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 constants = pytest.importorskip("huggingface_hub.constants")

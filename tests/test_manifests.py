@@ -16,7 +16,7 @@ from forms import FORMS
 
 import registry_manifests
 from registry.calling.call import parse_call
-from registry.calling.parts import nbytes
+from registry.calling.parts import device_bytes
 from registry.calling.request import bind
 from registry.calling.scope import bytes_moved
 from registry.errors import ContractError, ManifestError
@@ -170,7 +170,7 @@ def test_a_perfect_kernel_moves_every_tensor_once(op: str) -> None:
             assert pairs is not None
             request = bind(parse_call(loaded, (), pairs))
             moved = [*request.inputs.values(), *map(request.outputs.__getitem__, request.asked)]
-            assert bytes_moved(request) == sum(map(nbytes, moved)), form.name
+            assert bytes_moved(request) == sum(map(device_bytes, moved)), form.name
 
 
 # Wrong manifests

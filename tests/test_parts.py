@@ -14,8 +14,8 @@ from registry import BackendError, NoPlanError, Registry
 from registry.calling.arrays import NumpyArray
 from registry.calling.call import parse_call
 from registry.calling.parts import cut, largest
-from registry.calling.planning import bind_call
 from registry.calling.request import Request
+from registry.planning.making import bind_call
 from registry_webgpu import backend, kernel
 
 

@@ -11,7 +11,7 @@ import pytest
 from forms import FORMS
 
 from registry import NoPlanError, Registry
-from registry.package import Handle
+from registry.handle import Handle
 
 CASES = json.loads((Path(__file__).parent / "data/selection.json").read_text())
 LIMITS = {"maxStorageBuffersPerShaderStage": 8}

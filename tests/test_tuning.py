@@ -21,10 +21,10 @@ from fakes import Clock, Fake, registry_of
 from forms import FORMS, check
 
 from registry import ContractError, NoPlanError, Registry, RegistryWarning
-from registry.cache import cache_folder, write_whole
+from registry.deciding.tuned import Choice, Entry, Store, TunedVariant
+from registry.files import cache_folder, write_whole
 from registry.measuring.timing import FEWEST_ROUNDS, MOST_CALLS, ROUNDS, Times, measure, stopwatch
 from registry.measuring.trials import Trial
-from registry.measuring.tuned import Choice, Entry, Store, TunedVariant
 from registry.measuring.tuning import pick
 
 BIAS_ADD = "com.microsoft::BiasAdd"
@@ -593,7 +593,7 @@ WRITER = """
 import sys
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
-from registry.measuring.tuned import TunedVariant, Choice, Entry, Store
+from registry.deciding.tuned import TunedVariant, Choice, Entry, Store
 store = Store(Path(sys.argv[1]))
 candidate = TunedVariant("alpha", "x" * 2_000_000)
 choice = Choice(candidate, 1.0, candidate, 1.0, "2026-01-01T00:00:00+00:00")

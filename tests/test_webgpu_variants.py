@@ -12,7 +12,7 @@ from forms import FORMS, HIDDEN, MANY_ROWS, ROWS, Form, check
 
 from registry import Registry
 from registry.dtypes import numpy_dtype
-from registry.package import Handle
+from registry.handle import Handle
 
 DTYPES = ("float32", "float16", "bfloat16")
 

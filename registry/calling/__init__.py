@@ -1,6 +1,5 @@
-"""From a call to a plan, and what a plan does.
+"""A call: `call` takes it apart, `request` binds it to its op.
 
-`call` takes a call apart, `request` binds it, `planning` makes it a `plan`, and `memo` remembers the plan for
-each kind of call. `arrays` and `readers` know the kinds of values, `scope` and `passes` evaluate what the
+`arrays` knows the kinds of values, `symbols` names in place of sizes, `scope` and `passes` evaluate what the
 manifest says of a request, `parts` cuts one.
 """

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import LONG_NAMES, STORAGE, numpy_dtype
+from ..dtypes import DTYPES, LONG_NAMES, numpy_dtype
 from ..errors import ContractError, RegistryError
 
 NumpyArray = np.ndarray[Any, Any]
@@ -180,23 +180,23 @@ def dtype_name(dtype: Any, name: str) -> str:
     Raises:
         ContractError: the registry has no such element type.
     """
-    if isinstance(dtype, str) and (full := LONG_NAMES.get(dtype, dtype)) in STORAGE:
+    if isinstance(dtype, str) and (full := LONG_NAMES.get(dtype, dtype)) in DTYPES:
         return full  # "f16" is ours, and not NumPy's float of 16 bytes
     if isinstance(dtype, np.dtype) and (known := _known_name(dtype)) is not None:
         return known
     try:
         resolved = np.dtype(dtype)
     except TypeError:
-        raise _no(name, f"dtype {dtype!r}", "one of " + ", ".join(STORAGE)) from None
-    if resolved.name not in STORAGE or resolved.fields is not None:
-        raise _no(name, f"dtype {resolved}", "convert with .astype to one of " + ", ".join(STORAGE))
+        raise _no(name, f"dtype {dtype!r}", "one of " + ", ".join(DTYPES)) from None
+    if resolved.name not in DTYPES or resolved.fields is not None:
+        raise _no(name, f"dtype {resolved}", "convert with .astype to one of " + ", ".join(DTYPES))
     return str(resolved.name)
 
 
 @cache
 def _known_name(dtype: np.dtype[Any]) -> str | None:
     """NumPy makes a dtype's name anew each time it is asked, which costs more than all else here."""
-    return str(dtype.name) if dtype.name in STORAGE and dtype.fields is None else None
+    return str(dtype.name) if dtype.name in DTYPES and dtype.fields is None else None
 
 
 def _describe_pair(value: Any, name: str) -> ArrayType:

@@ -94,14 +94,14 @@ def split_rows(request: Request) -> dict[str, tuple[int, tuple[int, ...]]]:
     return found
 
 
-def nbytes(tensor: TensorType) -> int:
+def device_bytes(tensor: TensorType) -> int:
     """The bytes of a tensor."""
     return tensor.size * STORAGE[tensor.dtype][0]
 
 
 def largest(request: Request) -> int:
     """The bytes of the largest tensor of a request."""
-    return max(nbytes(tensor) for tensor in request.tensors.values())
+    return max(device_bytes(tensor) for tensor in request.tensors.values())
 
 
 def _rank(request: Request) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..dtypes import SCALAR_RANGES, SHORT_NAMES, STORAGE
+from ..dtypes import DTYPES, SCALAR_RANGES, SHORT_NAMES
 from ..errors import suggestion
 from ..language.expressions import evaluate
 from .arrays import ArrayType, Owner, describe, no_owner
@@ -118,7 +118,7 @@ def _bind_dtypes(op: Op, types: Mapping[str, ArrayType], given: Mapping[str, Arr
         if actual is None or spec.dtype is None:
             continue
         allowed = op.allowed_dtypes(spec.dtype)
-        if spec.dtype in STORAGE and actual.dtype != spec.dtype:
+        if spec.dtype in DTYPES and actual.dtype != spec.dtype:
             raise wrong(op, f"{spec.role} is {actual.dtype}; needed: {spec.dtype}", spec.role)
         if spec.dtype in bound and actual.dtype != bound[spec.dtype]:
             needed = f"{bound[spec.dtype]}, the dtype of {first[spec.dtype]} ({spec.dtype})"

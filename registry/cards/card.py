@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..deciding.selection import claims_of
-from ..dtypes import STORAGE
+from ..dtypes import DTYPES, STORAGE
+from ..files import sha256_base64
 from ..hookspecs import Claim, Predicate, Refusal
 from ..language.expressions import EvaluationError, evaluate, parse
 from ..opinfo import Op, TensorSpec
-from ..packaging.files import digest
 from .phrases import Names, names_of
 from .results import NOTHING, Accuracy, Results, Speed, read_results
 from .words import in_words, value_in_words
@@ -221,7 +221,7 @@ def _refusal(refusal: Refusal) -> str:
 
 
 def _kernel(op: Op, claim: Claim) -> Kernel:
-    types = {name: [d for d in ds if d in STORAGE] for name, ds in op.manifest.type_constraints.items()}
+    types = {name: [d for d in ds if d in DTYPES] for name, ds in op.manifest.type_constraints.items()}
     types = {name: dtypes for name, dtypes in types.items() if len(dtypes) > 1} or types
     choices = [dict(zip(types, each, strict=True)) for each in itertools.product(*types.values())]
     admitted = [choice for choice in choices if admits(claim.when, choice)]
@@ -280,4 +280,4 @@ def _derived(op: Op) -> tuple[Derived, ...]:
 def _digest(op: Op) -> str:
     if op.package is not None:
         return op.package.digests.get("manifest.json", "")
-    return digest(Path(op.file).read_bytes())
+    return sha256_base64(Path(op.file).read_bytes())

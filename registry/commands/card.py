@@ -11,9 +11,9 @@ from rich.text import Text
 
 import registry
 
-from ..tables import make_console, table
 from .options import find_op, frozen_option, json_option, shared
 from .printing import print_json
+from .tables import make_console, table
 
 if TYPE_CHECKING:
     from ..cards.sections import Section

@@ -11,17 +11,17 @@ import click
 from rich.text import Text
 
 from ..api import Registry
-from ..cache import path_of, write_whole
 from ..comparing.report import Report
 from ..comparing.running import compare
 from ..comparing.text import failure_lines, skipped_lines, verdict_lines
 from ..conformance import Case, read_case
 from ..errors import ContractError
+from ..files import path_of, write_whole
 from ..opinfo import Op
-from ..tables import comparison_table, histogram_table, make_console, progress_bar, replay_tables
 from .inputs import read_settings, read_tensors
 from .options import call_options, find_op, json_option, read_call, shared
 from .printing import print_json, print_text
+from .tables import comparison_table, histogram_table, make_console, progress_bar, replay_tables
 
 
 @click.command("compare", short_help="Judge every backend and variant by the reference.")

@@ -12,10 +12,10 @@ from rich.text import Text
 from ..conformance import read_case, replay, run
 from ..conformance.report import HEADER, ConformanceReport
 from ..errors import ContractError
-from ..packaging.cases import Outcome, run_cases
-from ..tables import make_console, progress_bar, table
+from ..packaging.test_json import Outcome, run_cases
 from .options import find_op, frozen_option, json_option, shared
 from .printing import print_json, print_text
+from .tables import make_console, progress_bar, table
 
 
 @click.command("test")

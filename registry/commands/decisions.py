@@ -15,16 +15,16 @@ import click
 import registry
 
 from ..calling.call import parse_call
-from ..calling.planning import bind_call, settle
 from ..errors import ContractError
 from ..freezing.checking import HEADER, Difference
-from ..freezing.lockfile import NAME, DecisionLock, add, read_lock
+from ..freezing.decision_lock import NAME, DecisionLock, add, read_lock
 from ..freezing.recording import Log
 from ..freezing.records import Decided
-from ..tables import make_console, table
+from ..planning.making import bind_call, settle
 from ..text import counted
 from .options import call_options, json_option, read_call, shared
 from .printing import print_json, print_text
+from .tables import make_console, table
 
 file_option = click.option(
     "--file", "file", type=click.Path(path_type=Path), default=NAME, show_default=True, help="The lock."

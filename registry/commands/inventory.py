@@ -14,10 +14,10 @@ import registry
 from ..errors import RegistryError
 from ..opinfo import Op
 from ..status import faults
-from ..tables import make_console, table
 from .options import find_op, frozen_option, json_option, shared
 from .packages import locked_ops
 from .printing import print_json, print_text
+from .tables import make_console, table
 
 SLOW_SECONDS = 1.0
 """From how long on it is told what a plugin took to load."""

@@ -11,10 +11,10 @@ import registry
 from ..environment import read_environment
 from ..errors import PackageError, RegistryError
 from ..opinfo import Op
-from ..tables import make_console, table
 from ..text import counted
 from .options import json_option, shared
 from .printing import print_json, print_text
+from .tables import make_console, table
 
 
 @click.command("lock", short_help="Pin a package in registry.lock.")
@@ -29,7 +29,7 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
     """
     from ..packaging.finding import fetch_new, locked, pin_of
     from ..packaging.hub import make_name
-    from ..packaging.lock import add_pins, read_lock
+    from ..packaging.package_lock import add_pins, read_lock
 
     lock = read_lock(read_environment().lock_path)
     wanted = [pin.asked for pin in lock.pins]
@@ -86,7 +86,7 @@ def export_command(op: str, folder: Path, dialect: str, as_json: bool) -> None:
 def locked_ops() -> list[Op]:
     """The packages of registry.lock that are in the hub client's cache; says which are not."""
     from ..packaging.finding import locked
-    from ..packaging.lock import read_lock
+    from ..packaging.package_lock import read_lock
 
     lock = read_lock(read_environment().lock_path)
     found = []

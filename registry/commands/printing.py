@@ -9,7 +9,7 @@ import click
 import numpy as np
 from rich.text import Text
 
-from ..tables import make_console
+from .tables import make_console
 
 
 def print_json(value: Any) -> None:

@@ -16,9 +16,9 @@ import registry
 
 from ..errors import ContractError
 from ..opinfo import Op
-from ..tables import decision_table, make_console, table
 from .options import call_options, read_call
 from .printing import print_json
+from .tables import decision_table, make_console, table
 
 
 @click.command("run")

@@ -10,14 +10,14 @@ from typing import Any
 import click
 from rich.text import Text
 
+from ..deciding.tuned import Store
 from ..errors import ContractError
 from ..measuring.benchmark import HEADER as BENCH_HEADER
 from ..measuring.benchmark import bench
-from ..measuring.tuned import Store
 from ..measuring.tuning import HEADER, tune
-from ..tables import make_console, progress_bar, table
 from .options import call_options, read_call, shared
 from .printing import print_json
+from .tables import make_console, progress_bar, table
 
 _STYLES = {"chosen": "bold green", "ok": "green", "wrong": "bold red", "failed": "bold red"}
 

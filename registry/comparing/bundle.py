@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from ..cache import write_whole
 from ..calling.arrays import NumpyArray
 from ..errors import ContractError, first_line
+from ..files import write_whole
 from ..opinfo import Op
 from .records import CaseReport, Evidence, plain
 from .report import Report

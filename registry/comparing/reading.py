@@ -15,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 
 from ..calling.arrays import NumpyArray
-from ..dtypes import STORAGE, numpy_dtype
+from ..dtypes import DTYPES, numpy_dtype
 from ..errors import ContractError, PackageError, shorten
 from ..judging.accuracy import Expected
 from ..text import json_depth
@@ -48,7 +48,7 @@ class Opened:
         Raises:
             PackageError: its bytes are not those of such an array.
         """
-        if stored.dtype not in STORAGE:
+        if stored.dtype not in DTYPES:
             raise _no(self.path, f"an array of dtype {shorten(stored.dtype, 40)!r}")
         dtype, data = numpy_dtype(stored.dtype), self.members.get(stored.file)
         if data is None:

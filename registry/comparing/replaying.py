@@ -11,10 +11,10 @@ import numpy as np
 
 from ..calling.arrays import NumpyArray
 from ..calling.call import parse_call
-from ..calling.planning import bind_call
 from ..errors import ContractError, PackageError
 from ..judging.judge import Judge, Skip, available, tolerances
 from ..opinfo import Op
+from ..planning.making import bind_call
 from .bundle import Found, manifest_digest, rendered
 from .reading import Opened, read_bundle, told
 from .records import CaseReport, Comparison, Evidence

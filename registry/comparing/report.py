@@ -159,7 +159,7 @@ class Report:
         Raises:
             ContractError: no such case, its data was not kept, or the file cannot be written.
         """
-        from ..cache import path_of
+        from ..files import path_of
         from .bundle import write_bundle
 
         target = path_of(path, "path")
@@ -169,7 +169,7 @@ class Report:
     def save_failures(self, folder: str | Path) -> list[Path]:
         """Saves every failing case whose data is kept, the first few of many, into a folder, by names that
         are the same for the same failure. Raises as ``save``."""
-        from ..cache import path_of
+        from ..files import path_of
 
         place = path_of(folder, "folder")
         kept = [case for case in self.cases if case.failures and case.evidence is not None]

@@ -17,12 +17,12 @@ from ..calling.request import Request
 from ..conformance import Case, draw
 from ..conformance.checks import extremes
 from ..conformance.report import command_name
-from ..dtypes import STORAGE
+from ..dtypes import DTYPES
 from ..errors import ContractError, first_line, shorten
 from ..judging.accuracy import Verdict
 from ..judging.judge import Judge, backends_of, decide_each, make_judge, run_poisoned, skipped
-from ..measuring.system import system
 from ..opinfo import Op
+from ..system import system
 from .records import CaseReport, Comparison, Evidence, Excerpt
 from .report import Report
 
@@ -213,7 +213,7 @@ class Keeper:
 
     def keep(self, value: NumpyArray, ok: bool) -> str:
         """The digest of an output, which is kept if there is room; empty for what is no tensor of ours."""
-        if value.dtype.name not in STORAGE:
+        if value.dtype.name not in DTYPES:
             return ""
         digest = digest_of(value)
         limit = MAX_KEPT_BYTES if ok else 2 * MAX_KEPT_BYTES

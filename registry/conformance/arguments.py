@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import STORAGE
+from ..dtypes import DTYPES
 from ..errors import ContractError
 from ..manifest import Arg
 from ..opinfo import Op
@@ -65,7 +65,7 @@ def scalar_values(arg: Arg) -> list[Any]:
 
 def dtypes_of(op: Op, variable: str) -> list[str]:
     """The dtypes of a type variable, or the dtype itself; float32 where anything goes."""
-    return [dtype for dtype in op.allowed_dtypes(variable) if dtype in STORAGE] or ["float32"]
+    return [dtype for dtype in op.allowed_dtypes(variable) if dtype in DTYPES] or ["float32"]
 
 
 def complaint(registry: Any, op: Op, case: Case) -> str | None:

@@ -10,7 +10,7 @@ import msgspec
 
 from ..api import Registry
 from ..calling.call import OPTIONS
-from ..dtypes import STORAGE
+from ..dtypes import DTYPES
 from ..opinfo import Op
 from .arguments import attribute_values, complaint, inferred, ranks_of, shapes_beside
 from .cases import Case, Tensor
@@ -69,7 +69,7 @@ def _unknown(case: Case) -> Iterator[Case]:
 def _outside(op: Op, case: Case) -> Iterator[Case]:
     """Every tensor of one type in a dtype that the type does not admit."""
     for variable in {spec.dtype: None for spec in op.inputs if spec.role in case.inputs}:
-        if variable not in op.manifest.type_constraints and variable not in STORAGE:
+        if variable not in op.manifest.type_constraints and variable not in DTYPES:
             continue
         roles = [s.role for s in op.inputs if s.dtype == variable and s.role in case.inputs]
         for dtype in OTHER_DTYPES:
@@ -85,7 +85,7 @@ def _mixed(op: Op, case: Case) -> Iterator[Case]:
         others = [s for s in op.inputs if s.dtype == spec.dtype and s.role in case.inputs and s is not spec]
         if spec.role in case.inputs and others and spec.dtype is not None:
             for dtype in op.allowed_dtypes(spec.dtype):
-                if dtype in STORAGE and dtype != case.inputs[spec.role].dtype:
+                if dtype in DTYPES and dtype != case.inputs[spec.role].dtype:
                     yield _with(_put(case, spec.role, dtype=dtype), out={})
 
 
@@ -156,7 +156,7 @@ def _out(registry: Registry, op: Op, case: Case) -> Iterator[Case]:
         if spec.shape is not None:
             for wrong in ((*shape, 2), (2, *shape), *([(*shape[:-1], shape[-1] + 1)] if shape else [])):
                 yield _with(case, out={**right, spec.role: Tensor(wrong, dtype)})
-        if spec.dtype in bound or spec.dtype in STORAGE:
+        if spec.dtype in bound or spec.dtype in DTYPES:
             for other in OTHER_DTYPES:
                 if other != dtype:
                     yield _with(case, out={**right, spec.role: Tensor(shape, other)})

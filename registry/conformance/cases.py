@@ -12,9 +12,9 @@ import numpy as np
 
 from ..calling.arrays import NumpyArray
 from ..calling.request import TensorType
-from ..dtypes import STORAGE, finfo, numpy_dtype
+from ..dtypes import DTYPES, FLOATS, finfo, numpy_dtype
 from ..errors import ContractError
-from ..judging.accuracy import RELATIVE, round_to
+from ..judging.accuracy import round_to
 from ..judging.judge import poisoned
 
 Layout = Literal["plain", "strided", "reversed", "transposed", "swapped", "read-only"]
@@ -109,8 +109,8 @@ def read_case(text: str) -> Case:
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
         raise ContractError(f"the case cannot be read: {error}") from error
     for name, tensor in {**case.inputs, **case.out}.items():
-        if tensor.dtype not in STORAGE:
-            raise ContractError(f"the case's {name} is {tensor.dtype!r}; needed: one of {', '.join(STORAGE)}")
+        if tensor.dtype not in DTYPES:
+            raise ContractError(f"the case's {name} is {tensor.dtype!r}; needed: one of {', '.join(DTYPES)}")
         if min(tensor.shape, default=0) < 0 or math.prod(tensor.shape) > MAX_ELEMENTS:
             needed = f"dimensions of at least 0 and at most {MAX_ELEMENTS} elements"
             raise ContractError(f"the case's {name} has shape {list(tensor.shape)}; needed: {needed}")
@@ -138,7 +138,7 @@ def _compact(value: Any) -> Any:
 def _draw(tensor: Tensor, name: str, seed: int) -> NumpyArray:
     dtype = numpy_dtype(tensor.dtype)
     stream = np.random.default_rng([seed, *name.encode()])
-    if tensor.dtype not in RELATIVE:
+    if tensor.dtype not in FLOATS:
         low = -100 if dtype.kind == "i" else 0
         return stream.integers(low, 2 if dtype.kind == "b" else 100, tensor.shape).astype(dtype)
     limits = finfo(dtype)

@@ -13,8 +13,9 @@ from ..calling.arrays import NumpyArray, overlaps
 from ..calling.call import parse_call
 from ..calling.parts import samples
 from ..calling.request import Request
+from ..dtypes import FLOATS
 from ..errors import ContractError, typed_line
-from ..judging.accuracy import RELATIVE, Expected
+from ..judging.accuracy import Expected
 from ..judging.judge import NOT_JUDGED, NOT_PROMISED, Judge, available, decide_each, make_judge, run_poisoned
 from ..judging.rounding import units
 from ..opinfo import Op
@@ -236,13 +237,13 @@ def _different(left: NumpyArray, right: NumpyArray) -> int:
         return max(left.size, right.size, 1)
     bits = f"u{left.dtype.itemsize}"
     differ = np.ascontiguousarray(left).view(bits) != np.ascontiguousarray(right).view(bits)
-    if left.dtype.name in RELATIVE:
+    if left.dtype.name in FLOATS:
         differ = differ.reshape(left.shape) & ~(np.isnan(left) & np.isnan(right))
     return int(np.count_nonzero(differ))
 
 
 def _worst_ulp(value: NumpyArray, expected: Expected, dtype: str) -> float:
-    if dtype not in RELATIVE or value.shape != expected.value.shape:
+    if dtype not in FLOATS or value.shape != expected.value.shape:
         return 0.0
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(expected.value), expected.magnitude + expected.floor)
@@ -255,7 +256,7 @@ def extremes(op: Op, case: Case, arrays: Mapping[str, NumpyArray]) -> dict[str, 
     made = {op.input_names[name]: tensor for name, tensor in case.inputs.items()}
     return {
         role: ~np.isfinite(array) | (made[role].special == "subnormal")
-        if array.dtype.name in RELATIVE
+        if array.dtype.name in FLOATS
         else np.zeros(array.shape, bool)
         for role, array in arrays.items()
     }

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from ..api import Registry
 from ..calling.call import parse_call
-from ..calling.planning import bind_call
 from ..deciding.conditions import conditions_met
 from ..deciding.decision import Candidate
+from ..dtypes import FLOATS
 from ..hookspecs import Claim
-from ..judging.accuracy import RELATIVE
 from ..judging.judge import available
 from ..opinfo import Op
+from ..planning.making import bind_call
 from .arguments import (
     EXTENTS,
     MAX_RANK,
@@ -209,7 +209,7 @@ def _filled(draw: Draw, registry: Registry, op: Op, case: Case) -> Case:
 
 def _tensor(draw: Draw, tensor: Tensor, edge: bool, special: Special) -> Tensor:
     layout = draw(st.sampled_from(LAYOUTS))
-    if tensor.dtype not in RELATIVE or edge:
+    if tensor.dtype not in FLOATS or edge:
         return Tensor(tensor.shape, tensor.dtype, layout=layout)
     spreads = (*SPREADS, *EXTREME_SPREADS.get(tensor.dtype, WIDE_SPREADS))
     return Tensor(

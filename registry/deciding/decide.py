@@ -18,7 +18,7 @@ from .decision import Candidate, Decision, Reason
 from .nearest import nearest
 
 if TYPE_CHECKING:
-    from ..measuring.tuned import Choice
+    from .tuned import Choice
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ..hookspecs import Claim
 from ..text import lay_out
 
 if TYPE_CHECKING:
-    from ..measuring.tuned import Choice
+    from .tuned import Choice
 
 HEADER = ("#", "backend", "variant", "verdict", "because", "found", "needed")
 

@@ -11,10 +11,10 @@ from ..catalog import Catalog
 from ..errors import BackendError, ContractError, blaming, suggestion
 from ..hookspecs import Availability, Claim, Refusal
 from ..language.expressions import parse
-from ..measuring.tuned import find
 from ..opinfo import Op
 from .decide import Offer, Policy, against_backend, decide
 from .decision import Decision, Reason
+from .tuned import find
 
 MAX_LISTED = 12
 """So many variants an error lists by name: an op may have a hundred."""

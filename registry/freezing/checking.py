@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..api import Registry
 from ..calling.call import Call, parse_call
-from ..calling.planning import bind_call, settle
 from ..calling.request import Request
 from ..deciding.decision import Candidate, Decision
 from ..errors import NoPlanError, RegistryError
+from ..planning.making import bind_call, settle
 from ..text import counted, lay_out
-from .lockfile import DecisionLock, read_lock
+from .decision_lock import DecisionLock, read_lock
 from .records import Asked, Chosen, Decided, as_plain, chosen_of, parse_tensor, system_of
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RegistryError, RegistryWarning
-from .lockfile import add
+from .decision_lock import add
 from .records import Decided, asked_of, chosen_of, system_of
 
 if TYPE_CHECKING:
     from ..api import Registry
     from ..calling.call import Call
-    from ..calling.plan import Plan
     from ..deciding.decision import Decision
+    from ..planning.plan import Plan
 
 
 class Log:

@@ -14,7 +14,7 @@ from ..calling.call import Call
 from ..calling.request import Request, plain_value
 from ..deciding.selection import availability
 from ..errors import ContractError
-from ..measuring.system import system
+from ..system import system
 
 if TYPE_CHECKING:
     from ..api import Registry

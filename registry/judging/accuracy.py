@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import numpy_dtype
+from ..dtypes import FLOATS, numpy_dtype
 from .rounding import histogram, round_to, ulps
 
 __all__ = [
@@ -136,7 +136,7 @@ def judge(
         return early
     with np.errstate(over="ignore"):
         actual = actual.astype(numpy_dtype(dtype), copy=False)
-    if dtype not in RELATIVE:
+    if dtype not in FLOATS:
         return _equal(actual, expected.value, note)
     allowed = tolerance or default_tolerance(dtype)
     limit = allowed.relative * (expected.floor + expected.magnitude)
@@ -158,7 +158,7 @@ def judge_pair(
     early, note = _form(actual, other.shape, other.dtype, allow_dtype)
     if early is not None:
         return early
-    if actual.dtype.name not in RELATIVE:
+    if actual.dtype.name not in FLOATS:
         return _equal(actual, other, note)
     coarser = max(actual.dtype, other.dtype, key=lambda kind: _COARSENESS.index(kind.name))
     dtype = coarser.name
@@ -200,7 +200,7 @@ def _form(
     if actual.dtype == dtype:
         return None, None
     note = f"dtype {actual.dtype.name}, expected {dtype.name}"
-    comparable = actual.dtype.name in RELATIVE and dtype.name in RELATIVE
+    comparable = actual.dtype.name in FLOATS and dtype.name in FLOATS
     return (None, note) if allow_dtype and comparable else (Verdict(False, note), None)
 
 

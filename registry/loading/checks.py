@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ..dtypes import STORAGE
+from ..dtypes import DTYPES, FLOATS
 from ..errors import ManifestError
-from ..judging.accuracy import RELATIVE
 from ..manifest import Manifest, Port, value_key
 from ..opinfo import Op
 from .basics import (
@@ -57,7 +56,7 @@ def _check_header(manifest: Manifest) -> None:
         need_match(IDENTIFIER, variable, path, NAME)
         need_entries(dtypes, path)
         for index, dtype in enumerate(dtypes):
-            need_known(dtype, STORAGE, "dtype", step(path, index))
+            need_known(dtype, DTYPES, "dtype", step(path, index))
     given = {port.role for port in manifest.inputs}
     for kind, ports in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         need_unique([port.role for port in ports], "role", f"$.{kind}", ".role")
@@ -74,7 +73,7 @@ def _check_header(manifest: Manifest) -> None:
 def _check_port(port: Port, manifest: Manifest, path: str) -> None:
     need_match(IDENTIFIER, port.role, f"{path}.role", NAME)
     if port.dtype is not None:
-        known = (*manifest.type_constraints, *STORAGE)
+        known = (*manifest.type_constraints, *DTYPES)
         need_known(port.dtype, known, "dtype or type variable", f"{path}.dtype")
 
 
@@ -88,7 +87,7 @@ def _check_args(manifest: Manifest) -> None:
     for name, arg in manifest.args.items():
         path = f"$.args.{name}"
         if arg.dtype is not None:
-            need_known(arg.dtype, STORAGE, "dtype", f"{path}.dtype")
+            need_known(arg.dtype, DTYPES, "dtype", f"{path}.dtype")
         if arg.kind == "tensor":
             if arg.semantic is None:
                 refuse("a tensor without semantic", f"the role it binds: {one_of(roles)}", path)
@@ -147,4 +146,4 @@ def _check_extensions(op: Op, contract: Names, derived: Names) -> None:
         need_known(name, op.tunables, "tunable", step("$.registry.tune", name))
         need_entries(values, step("$.registry.tune", name))
     for name in op.manifest.registry.tolerance:
-        need_known(name, tuple(RELATIVE), "floating-point dtype", step("$.registry.tolerance", name))
+        need_known(name, FLOATS, "floating-point dtype", step("$.registry.tolerance", name))

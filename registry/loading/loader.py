@@ -91,7 +91,7 @@ def _parse(
         if dialect == "1.0":
             manifest = _convert(document, Manifest)
         else:
-            from .newer import NewManifest
+            from .dialect_2_1 import NewManifest
             from .translation import translate
 
             translation = translate(_convert(document, NewManifest))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..dtypes import STORAGE
+from ..dtypes import DTYPES
 from ..errors import ManifestError, suggestion
 from ..language.expressions import parse
 from ..language.functions import FUNCTIONS, RESERVED, device_functions
@@ -54,7 +54,7 @@ def contract_names(op: Op) -> Names:
     manifest = op.manifest
     tensors = (*op.inputs, *op.outputs)
     named = tensor_names(op)
-    dtypes = {*manifest.type_constraints, *(s.dtype for s in tensors if s.dtype in STORAGE)}
+    dtypes = {*manifest.type_constraints, *(s.dtype for s in tensors if s.dtype in DTYPES)}
     members: dict[str, Iterable[str]] = {
         "shapes": named,
         "ranks": named,

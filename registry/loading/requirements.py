@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from .dialect_2_1 import Requirements
 from .documents import refuse
-from .newer import Requirements
 
 _LIMIT = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from ..dtypes import STORAGE
+from ..dtypes import DTYPES, STORAGE
 from ..errors import suggestion
 from ..manifest import (
     Arg,
@@ -22,8 +22,8 @@ from ..manifest import (
     Variant,
 )
 from .basics import IDENTIFIER
+from .dialect_2_1 import NewBinding, NewManifest, NewPass, NewPort, NewVariant
 from .documents import refuse, step
-from .newer import NewBinding, NewManifest, NewPass, NewPort, NewVariant
 from .requirements import requirements
 from .variants import MAX_NESTING
 
@@ -183,7 +183,7 @@ class _Translator:
         dtype = buffer.dtype if buffer is not None else port_name and tensors[port_name].dtype
         element = source.element_type
         if element is None and dtype is not None:
-            element = STORAGE[dtype][1] if dtype in STORAGE else f"${dtype}"
+            element = STORAGE[dtype][1] if dtype in DTYPES else f"${dtype}"
         if element is None:
             refuse(f"{name!r} without elementType, and no dtype to tell it", "elementType", path)
         if dtype == "int64" and "".join(element.split()) != "vec2<u32>":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..dtypes import STORAGE
+from ..dtypes import DTYPES
 from ..manifest import Binding, Dispatch, Pass, Variant
 from ..opinfo import Op
 from .basics import (
@@ -67,7 +67,7 @@ def _check_variant(variant: Variant, op: Op, derived: Names, path: str) -> None:
         need_match(IDENTIFIER, scratch.id, f"{where}.id", NAME)
         if scratch.id in tensors:
             refuse(f"the id {scratch.id!r}", "a name that is no tensor's", f"{where}.id")
-        dtypes = [dtype for dtype in STORAGE if dtype != "int64"]
+        dtypes = [dtype for dtype in DTYPES if dtype != "int64"]
         need_known(scratch.dtype, dtypes, "scratch dtype", f"{where}.dtype")
         check_value(scratch.shape, names, f"{where}.shape")
     need_entries(variant.passes, f"{path}.passes")

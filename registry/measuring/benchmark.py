@@ -9,14 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..calling.call import Call, parse_call, wrong
-from ..calling.planning import bind_call
 from ..calling.scope import bytes_moved
 from ..deciding.decision import Decision
+from ..deciding.tuned import TunedVariant
 from ..errors import ContractError, RegistryError, first_line
 from ..judging.judge import Skip, backends_of, decide_each, skipped, skipped_lines
 from ..opinfo import Op
+from ..planning.making import bind_call
+from ..system import system
 from ..text import lay_out
-from .system import system
 from .timing import (
     ROUNDS,
     Progress,
@@ -28,7 +29,6 @@ from .timing import (
     time_cells,
 )
 from .trials import Trials
-from .tuned import TunedVariant
 
 if TYPE_CHECKING:
     from ..api import Registry

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ..calling.arrays import NumpyArray, is_pair
 from ..calling.call import Call, wrong
 from ..calling.request import Request
+from ..deciding.tuned import TunedVariant
 from ..errors import first_line
 from ..judging.judge import Judge, make_judge, run_poisoned
 from .timing import ROUNDS, Progress, Stopwatch, Times, measure, no_progress, stopwatch
-from .tuned import TunedVariant
 
 if TYPE_CHECKING:
     from ..api import Registry

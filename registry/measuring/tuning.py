@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..calling.call import parse_call, wrong
-from ..calling.planning import bind_call
 from ..calling.request import Request
 from ..deciding.decide import Offer, Policy
 from ..deciding.decision import Decision
 from ..deciding.selection import choose, contenders, is_automatic
+from ..deciding.tuned import Choice, Entry, TunedVariant, key_of, source_digest
 from ..errors import NoPlanError, RegistryError, first_line
 from ..judging.judge import Skip, skipped, skipped_lines
 from ..opinfo import Op
+from ..planning.making import bind_call
+from ..system import system
 from ..text import lay_out
-from .system import system
 from .timing import ROUNDS, Progress, Times, no_progress, time_cells
 from .trials import Trial, Trials, timed
-from .tuned import Choice, Entry, TunedVariant, key_of, source_digest
 
 if TYPE_CHECKING:
     from ..api import Registry

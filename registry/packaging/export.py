@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import ContractError, PackageError
+from ..files import sha256_base64
 from ..language.includes import included
 from ..loading.loader import Dialect
 from ..manifest import Manifest
 from ..opinfo import Op
 from .card import readme
-from .examples import write_cases
-from .files import digest
 from .metadata import DIALECTS, TEMPLATE_SUFFIXES
 from .metadata import NAME as METADATA
 from .reading import load_package
+from .test_json_writing import write_cases
 from .writing import Writer, published, write_1_0
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _metadata(
     op: Op, manifest: Manifest, dialect: Dialect, files: dict[str, str], templates: dict[str, str]
 ) -> dict[str, Any]:
     identity = op.id.replace("::", ".")
-    digests = {name: digest(text.encode()) for name, text in sorted(files.items())}
+    digests = {name: sha256_base64(text.encode()) for name, text in sorted(files.items())}
     stamp = "".join(c for c in digests["manifest.json"].lower() if c in "0123456789abcdef")[:7]
     webgpu: dict[str, Any] = {"manifestSpec": dialect, "specialized": True}
     if dialect == "2.1":

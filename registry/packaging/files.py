@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import PackageError, shorten
+from ..files import sha256_base64
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_FILES = 512
 MAX_BYTES = 32 * 1024 * 1024  # of all files together
-
-
-def digest(data: bytes) -> str:
-    """The SHA-256 of a file as the format writes it: base64 with padding."""
-    return base64.b64encode(hashlib.sha256(data).digest()).decode()
 
 
 class Files:
@@ -47,7 +41,7 @@ class Files:
         """
         data = self._bytes(name)
         path = self.root / name
-        found = self.found[name] = digest(data)
+        found = self.found[name] = sha256_base64(data)
         if self.expected is not None and self.expected.get(name) != found:
             said = self.expected.get(name, "nothing of it")
             raise PackageError(f"{path}: sha256 is {found}; metadata.json says {said}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..errors import ContractError, PackageError
 from ..opinfo import Op, Origin
 from .hub import PUBLISHER, PackageName, download, make_name
-from .lock import PackageLock, Pin, check_lock, read_lock
+from .package_lock import PackageLock, Pin, check_lock, read_lock
 from .reading import load_package
 
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from registry.cache import cache_folder, write_whole
 from registry.errors import BackendError
+from registry.files import cache_folder, write_whole
 
 OPTIONS = ("--std=c++17",)
 _PLACE = re.compile(r"\((\d+)\): (?:catastrophic )?error: (.*)")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from registry.calling.parts import cut, fits_in_parts, nbytes
+from registry.calling.parts import cut, device_bytes, fits_in_parts
 from registry.calling.passes import storage_buffers
 from registry.calling.request import Request
 from registry.dtypes import STORAGE
@@ -182,7 +182,7 @@ class WebGPUBackend(Backend):
         profile = availability.record
         assert isinstance(profile, Profile)
         evaluated = evaluate(request, request.op.variants[claim.variant], profile)
-        return sum(padded(nbytes(tensor)) for tensor in private_tensors(request, evaluated).values())
+        return sum(padded(device_bytes(tensor)) for tensor in private_tensors(request, evaluated).values())
 
     def reader(self, kind: type) -> Callable[[Any], Hashable] | None:
         """Device tensors go by shape, dtype and device; one that was lost is another device."""
@@ -264,10 +264,10 @@ def _availability(profile: Profile, name: str, description: str, library: str = 
 
 def _over_binding(request: Request, device: Mapping[str, Any]) -> str | None:
     limit = binding_limit(device["limits"])
-    role, tensor = max(request.tensors.items(), key=lambda item: nbytes(item[1]))
-    if nbytes(tensor) <= limit or (not request.devices and fits_in_parts(request, limit)):
+    role, tensor = max(request.tensors.items(), key=lambda item: device_bytes(item[1]))
+    if device_bytes(tensor) <= limit or (not request.devices and fits_in_parts(request, limit)):
         return None
-    return f"{role} has {nbytes(tensor)} bytes (limit {limit})"
+    return f"{role} has {device_bytes(tensor)} bytes (limit {limit})"
 
 
 _fits_binding = Predicate(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from registry.calling.parts import Part, nbytes
+from registry.calling.parts import Part, device_bytes
 from registry.calling.passes import Buffer, EvaluatedVariant, Uniform, element_bytes
 from registry.calling.request import Request, TensorType
 from registry.errors import BackendError
@@ -56,7 +56,7 @@ class Kernel:
         self._reopen = reopen
         private = private_tensors(request, evaluated)
         self._private = tuple(private)
-        self._sizes = {name: padded(nbytes(t)) for name, t in {**request.tensors, **private}.items()}
+        self._sizes = {name: padded(device_bytes(t)) for name, t in {**request.tensors, **private}.items()}
         limit = binding_limit(device.profile.limits)
         for name, size in self._sizes.items():
             if size > limit:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..calling.arrays import NumpyArray
-from ..dtypes import STORAGE, numpy_dtype
+from ..dtypes import DTYPES, numpy_dtype
 from ..errors import NoPlanError, RegistryError, first_line
 from ..judging.accuracy import Verdict
 from ..judging.judge import Judge, make_judge
@@ -180,7 +180,7 @@ def _spec(specs: tuple[TensorSpec, ...], name: str) -> TensorSpec:
 
 def _type(entry: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
     dtype, shape = entry["dtype"], tuple(entry["shape"])
-    if dtype not in STORAGE or not all(type(dim) is int and dim >= 0 for dim in shape):
+    if dtype not in DTYPES or not all(type(dim) is int and dim >= 0 for dim in shape):
         raise TypeError(f"a tensor {dtype}{list(shape)}")
     return dtype, shape
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from ..cache import exclusive, write_whole
 from ..errors import ContractError
+from ..files import exclusive, write_whole
 from ..text import json_depth
 from .records import Asked, Chosen, Decided, Rejected, Source, as_plain
 

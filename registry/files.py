@@ -1,8 +1,10 @@
-"""Where results that outlive a process are kept, and how a file gets there: whole or not at all."""
+"""Files: where those that outlive a process are kept, how one is written whole or not at all, and digests."""
 
 from __future__ import annotations
 
+import base64
 import errno
+import hashlib
 import os
 import sys
 import tempfile
@@ -39,6 +41,11 @@ def path_of(value: object, name: str) -> Path:
     if not isinstance(text, str) or not text:
         raise ContractError(f"{name} is {value!r}; needed: a path", argument=name)
     return Path(text)
+
+
+def sha256_base64(data: bytes) -> str:
+    """The SHA-256 of a file as package manifests write it: base64 with padding."""
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()
 
 
 def write_whole(file: Path, data: bytes | memoryview, private: bool = False) -> None:

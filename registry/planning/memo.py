@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from operator import call, itemgetter
 from typing import TYPE_CHECKING, Any
 
-from .call import OPTIONS
+from ..calling.call import OPTIONS
 from .readers import Reader, Readers
 
 if TYPE_CHECKING:

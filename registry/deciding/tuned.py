@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..cache import write_whole
 from ..calling.parts import split_rows
 from ..errors import RegistryWarning
+from ..files import write_whole
 from ..hookspecs import Claim
-from .system import machine
+from ..system import machine
 
 if TYPE_CHECKING:
     from ..calling.request import Request
     from ..catalog import Catalog
-    from ..deciding.decide import Offer
+    from .decide import Offer
 
 FORMAT = 1
 

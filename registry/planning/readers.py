@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..calling import arrays
 from ..catalog import Catalog
-from . import arrays
 
 Reader = Callable[[Any], Hashable]
 """Tells what of an argument decides the plan, beside its type."""

@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..api import Registry
+    from .api import Registry
 
 
 def system(registry: Registry, backends: Sequence[str] | None = None) -> dict[str, Any]:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..calling import arrays
+from ..calling.arrays import ArrayType
+from ..calling.call import Call, parse_call, wrong
+from ..calling.request import Request, plain_value
 from ..catalog import Catalog
 from ..dtypes import numpy_dtype
 from ..errors import BackendError, ContractError, RegistryError, as_backend_error
 from ..hookspecs import Backend, Executable
-from . import arrays
-from .arrays import ArrayType
-from .call import Call, parse_call, wrong
 from .memo import Memo, make_route
 from .readers import Readers
-from .request import Request, plain_value
 
 if TYPE_CHECKING:
     from ..deciding.decision import Decision

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..calling import arrays
+from ..calling.call import Call, wrong
+from ..calling.request import Request, bind
 from ..catalog import Catalog
 from ..deciding.decide import Policy
 from ..deciding.selection import choose, place_of
 from ..errors import BackendError, ContractError, NoPlanError, RegistryWarning, as_backend_error, shorten
 from ..language.meter import metered
-from . import arrays
-from .call import Call, wrong
 from .plan import Plan
 from .readers import Readers
-from .request import Request, bind
 
 if TYPE_CHECKING:
     from ..deciding.decision import Decision

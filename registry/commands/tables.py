@@ -10,12 +10,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from .comparing import text as comparing_text
-from .comparing.replayed import DIFFERENCES, Replay
-from .comparing.replayed import HEADER as REPLAY_HEADER
-from .comparing.report import Report
-from .deciding.decision import HEADER as DECISION_HEADER
-from .deciding.decision import Decision
+from ..comparing import text as comparing_text
+from ..comparing.replayed import DIFFERENCES, Replay
+from ..comparing.replayed import HEADER as REPLAY_HEADER
+from ..comparing.report import Report
+from ..deciding.decision import HEADER as DECISION_HEADER
+from ..deciding.decision import Decision
 
 _VERDICT_STYLES = {
     "chosen": "bold green",

@@ -9,7 +9,6 @@ from .opinfo import Op, Package
 
 if TYPE_CHECKING:
     from .api import Registry
-    from .calling.plan import Plan
     from .calling.symbols import Shape
     from .cards.card import Card
     from .comparing.report import Report
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from .hookspecs import Finding, RenderedPass
     from .measuring.benchmark import Benchmark
     from .measuring.tuning import Tuning
+    from .planning.plan import Plan
 
 
 class Handle:

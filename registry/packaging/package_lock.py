@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ..cache import exclusive, write_whole
 from ..errors import PackageError
+from ..files import exclusive, write_whole
 from ..opinfo import Package
 from .hub import PackageName
 
