@@ -24,12 +24,12 @@ from timing import cuda_times
 
 from registry import BackendError
 from registry.errors import first_line
-from registry_cuda import kernels, variants
+from registry_cuda import sources, variants
 from registry_cuda.compiler import compile_source
 from registry_cuda.devices import open_profile
 from registry_cuda.kernel import Kernel
-from registry_cuda.kernels import Layout
 from registry_cuda.problem import Problem, read_problem
+from registry_cuda.sources import Layout
 
 TUNED = ("skip layer norm, sum", "layer norm")
 BLOCKS = (32, 64, 128, 256)
@@ -42,11 +42,11 @@ MOST_HELD = 68
 
 def layouts(problem: Problem) -> Iterator[Layout]:
     """Candidates: from a quarter to four times the threads of the present choice."""
-    chosen = kernels.layout_of(problem)
+    chosen = sources.layout_of(problem)
     for lanes in sorted({chosen.lanes * 2**power // 4 for power in range(5)}):
         if 0 < lanes <= MOST_LANES and problem.hidden <= MOST_HELD * lanes:
             rows = {max(1, block // lanes) for block in BLOCKS}
-            yield from (Layout(lanes, count) for count in sorted(rows) if lanes * count >= kernels.WARP)
+            yield from (Layout(lanes, count) for count in sorted(rows) if lanes * count >= sources.WARP)
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
             row["fraction"] = row["us"] and case.bytes_moved(reg) / (row["us"] / 1e6) / bandwidth
             rows.append(row)
             keep(given.out, row, facts)
-        present = asdict(kernels.layout_of(problem))
+        present = asdict(sources.layout_of(problem))
         rows.sort(key=lambda row: row["us"] or float("inf"))
         print(f"{case.name} {case.dtype} {case.rows} x {case.hidden}, copy {bandwidth / 1e12:.2f} TB/s")
         for place, row in enumerate(rows):
@@ -91,9 +91,9 @@ def main() -> None:
 
 def _compile(problem: Problem, capability: tuple[int, int]) -> None:
     """Every candidate at once; one that fails does so again where it is measured."""
-    sources = {kernels.rows_registers(problem, layout).source() for layout in layouts(problem)}
+    texts = {sources.rows_registers(problem, layout).source() for layout in layouts(problem)}
     with ThreadPoolExecutor() as pool:
-        for future in [pool.submit(compile_source, source, capability) for source in sources]:
+        for future in [pool.submit(compile_source, source, capability) for source in texts]:
             future.exception()
 
 

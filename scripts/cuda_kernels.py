@@ -14,7 +14,7 @@ import numpy as np
 
 import registry
 from registry.judging.accuracy import round_to
-from registry_cuda.kernels import LONGEST
+from registry_cuda.sources import LONGEST
 
 LENGTHS = (1, 7, 64, 100, 127, 128, 130, 768, 1000, 1023, 1024, 4096, 8191, 8192, 12289, 24576, 30001)
 ALSO_LONG = (1, 1000, 8192, 30001)

@@ -43,7 +43,7 @@ RESULTS = (
     "registry.measuring.tuning.Tuning",
     "registry.cards.card.Card",
     "registry.cards.card.Support",
-    "registry.cards.card.Kernel",
+    "registry.cards.card.VariantCard",
     "registry.handle.Handle",
     "registry.opinfo.Op",
     "registry.calling.request.Request",

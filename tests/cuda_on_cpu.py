@@ -18,7 +18,7 @@ import numpy as np
 
 from registry.calling.request import Request
 from registry.dtypes import numpy_dtype
-from registry_cuda.launch import INTEGERS, POINTERS, whole_layout
+from registry_cuda.launch import INTEGERS, POINTERS, argument_struct
 from registry_cuda.problem import read_problem
 from registry_cuda.variants import VARIANTS
 
@@ -163,7 +163,7 @@ def run_on_cpu(
     }
     pointers = [tensors[part].ctypes.data for part in POINTERS if part in tensors]
     integers = [numbers[name] for name in INTEGERS]
-    memory = whole_layout(tensors, wide).pack(*pointers, *integers, problem.epsilon)
+    memory = argument_struct(tensors, wide).pack(*pointers, *integers, problem.epsilon)
     for item in chosen.launches(problem, problem.rows, multiprocessors):
         failed = library.run(getattr(library, item.function), memory, item.grid, item.threads)
         assert not failed, f"{item.function}: threads wait at different barriers"

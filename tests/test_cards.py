@@ -92,7 +92,7 @@ def test_a_strangers_definitions_do_not_grow() -> None:
 @pytest.mark.parametrize("op", ["BiasAdd", "LayerNormalization", "SkipLayerNormalization"])
 def test_every_condition_of_ours_has_words(every: Registry, op: str) -> None:
     for support in every.card(op).backends:
-        for kernel in support.kernels:
+        for kernel in support.variants:
             for condition in (*kernel.when, *kernel.demoted_when):
                 assert condition.words and condition.words.strip("`") != condition.expression, condition
 
@@ -107,7 +107,7 @@ def test_the_card_agrees_with_decisions(every: Registry) -> None:
         }
         rows = every.explain("BiasAdd", **pairs, profile=profile).eligible
         for support in card.backends:
-            taking = {k.variant for k in support.kernels if dtype in k.dtypes["T"]}
+            taking = {k.id for k in support.variants if dtype in k.dtypes["T"]}
             assert {row.variant for row in rows if row.backend == support.backend} == taking, dtype
             assert (dtype in support.dtypes["T"]) is bool(taking)
 
@@ -127,7 +127,7 @@ def test_the_card_of_a_package(fresh: Registry, tmp_path: Path) -> None:
     handle = fresh.load(tmp_path / "made")
     card = handle.card()
     assert card.digest == handle.package.digests["manifest.json"] and card.source == handle.package.provenance
-    assert [bool(support.kernels) for support in card.backends] == [True, False]
+    assert [bool(support.variants) for support in card.backends] == [True, False]
     assert "None: it claims the op: found no claim, needed a backend that has this op." in str(card)
     result = CliRunner().invoke(main, ["card", str(tmp_path / "made"), "--markdown"])
     assert result.exit_code == 0 and result.output.startswith("# com.microsoft::BiasAdd\n")
@@ -182,7 +182,7 @@ def test_what_was_measured(every: Registry, tmp_path: Path) -> None:
 def test_the_command() -> None:
     result = CliRunner().invoke(main, ["card", "BiasAdd", "--json"])
     card = json.loads(result.output)
-    vec4 = next(kernel for kernel in card["backends"][0]["kernels"] if kernel["variant"] == "vec4")
+    vec4 = next(kernel for kernel in card["backends"][0]["variants"] if kernel["id"] == "vec4")
     assert {
         "words": "dimension 2 of X is a multiple of 4",
         "expression": "dim(shapes.X, 2) % 4 == 0",

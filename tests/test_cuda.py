@@ -24,7 +24,7 @@ from registry.calling.parts import device_bytes
 from registry.calling.request import Request, bind
 from registry.errors import BackendError
 from registry.judging.accuracy import judge, round_to
-from registry_cuda import compiler, devices, kernels
+from registry_cuda import compiler, devices, sources
 from registry_cuda.problem import element_of, read_problem
 from registry_cuda.variants import VARIANTS
 
@@ -288,7 +288,7 @@ def test_parts_with_rows_of_their_own(reg: Registry, op: str) -> None:
 def compiled_sources(reg: Registry, dtype: str) -> list[tuple[str, str]]:
     """A name and a source for every kernel over what changes its text most."""
     found = []
-    longest = kernels.LONGEST[dtype]
+    longest = sources.LONGEST[dtype]
     for variant, lengths in (
         ("rows_registers", (1, 7, 64, 768, 1000, 1023, 4096, longest - 1, longest)),
         ("rows_block", (9001, 2**20)),
@@ -302,7 +302,7 @@ def compiled_sources(reg: Registry, dtype: str) -> list[tuple[str, str]]:
                 (False, pairs, EVERYTHING),
                 (True, few, None),
             ):
-                if not aligned and hidden < kernels.ACROSS_FROM:
+                if not aligned and hidden < sources.ACROSS_FROM:
                     continue  # the shortest rows change least
                 problem = read_problem(request_of(reg, SKIP, inputs=inputs, outputs=outputs))
                 source = VARIANTS[variant].kernel(problem).source(aligned)
@@ -311,7 +311,7 @@ def compiled_sources(reg: Registry, dtype: str) -> list[tuple[str, str]]:
         call = FORMS["com.microsoft::BiasAdd"][0].pairs(3, hidden, dtype)
         assert call is not None
         problem = read_problem(request_of(reg, "BiasAdd", **call))
-        found.append((f"bias_add {hidden}", kernels.bias_add(problem).source()))
+        found.append((f"bias_add {hidden}", sources.bias_add(problem).source()))
     return found
 
 

@@ -72,11 +72,11 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class VariantCard:
     """A variant on a backend. ``dtypes`` has, of each type variable with a choice, those
     that no condition excludes."""
 
-    variant: str
+    id: str
     priority: float
     dtypes: Mapping[str, tuple[str, ...]]
     when: tuple[Condition, ...]
@@ -87,19 +87,19 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Support:
-    """How a backend supports the op: its kernels, highest priority first, and reasons for what it has not."""
+    """How a backend supports the op: variants, highest priority first, and reasons for what it has not."""
 
     backend: str
     priority: float
-    kernels: tuple[Kernel, ...]
+    variants: tuple[VariantCard, ...]
     refusals: tuple[str, ...]
 
     @property
     def dtypes(self) -> dict[str, tuple[str, ...]]:
-        """The dtypes of each type variable that some kernel takes."""
+        """The dtypes of each type variable that some variant takes."""
         found: dict[str, dict[str, None]] = {}
-        for kernel in self.kernels:
-            for name, dtypes in kernel.dtypes.items():
+        for variant in self.variants:
+            for name, dtypes in variant.dtypes.items():
                 found.setdefault(name, {}).update(dict.fromkeys(dtypes))
         return {name: tuple(dtypes) for name, dtypes in found.items()}
 
@@ -158,7 +158,7 @@ def make_card(catalog: Catalog, op: Op, results: str | Path | None = None) -> Ca
 
 
 def card_of(op: Op, supports: tuple[Support, ...], measured: Results = NOTHING) -> Card:
-    """The card of an op whose kernels are known."""
+    """The card of an op whose variants are known."""
     m = op.manifest
     place = "/".join(Path(op.file).parts[-2:])
     return Card(
@@ -179,8 +179,8 @@ def card_of(op: Op, supports: tuple[Support, ...], measured: Results = NOTHING) 
     )
 
 
-def own_kernels(op: Op) -> Support:
-    """The variants of an op's manifest as kernels of no backend, by the manifest's conditions alone."""
+def own_variants(op: Op) -> Support:
+    """The variants of an op's manifest as variants of no backend, by the manifest's conditions alone."""
     claims = [
         Claim(v.id, v.priority, tuple(v.when or ()), tuple(v.demote_when or ()), v.batch_invariant)
         for v in op.manifest.variants
@@ -210,7 +210,7 @@ def _support(backend: str, priority: float, op: Op, claims: Sequence[Claim | Ref
     return Support(
         backend,
         priority,
-        tuple(_kernel(op, claim) for claim in ordered),
+        tuple(_variant(op, claim) for claim in ordered),
         tuple(map(_refusal, refusals)),
     )
 
@@ -220,15 +220,15 @@ def _refusal(refusal: Refusal) -> str:
     return f"{whose}{refusal.condition}: found {refusal.found}, needed {refusal.needed}"
 
 
-def _kernel(op: Op, claim: Claim) -> Kernel:
+def _variant(op: Op, claim: Claim) -> VariantCard:
     types = {name: [d for d in ds if d in DTYPES] for name, ds in op.manifest.type_constraints.items()}
     types = {name: dtypes for name, dtypes in types.items() if len(dtypes) > 1} or types
     choices = [dict(zip(types, each, strict=True)) for each in itertools.product(*types.values())]
     admitted = [choice for choice in choices if admits(claim.when, choice)]
     names = names_of(op, claim.variant)
     variant = op.variants.get(claim.variant)
-    return Kernel(
-        variant=claim.variant,
+    return VariantCard(
+        id=claim.variant,
         priority=claim.priority,
         dtypes={name: tuple(dict.fromkeys(choice[name] for choice in admitted)) for name in types},
         when=tuple(_condition(clause, names) for clause in claim.when),

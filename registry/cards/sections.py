@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .card import Attribute, Card, Condition, Kernel, Support, Tensor
+from .card import Attribute, Card, Condition, Support, Tensor, VariantCard
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def sections(card: Card) -> Iterator[Section]:
     yield from contract(card)
     yield _overview(card)
     for support in card.backends:
-        yield from kernels(f"Variants on {support.backend}", support)
+        yield from variants(f"Variants on {support.backend}", support)
     yield from _legend(card)
     yield from _accuracy(card)
     yield from _speed(card)
@@ -55,21 +55,21 @@ def contract(card: Card) -> Iterator[Section]:
         yield Section("Rules", header=("argument", "needed", "expression"), rows=rules)
 
 
-def kernels(title: str, support: Support) -> Iterator[Section]:
+def variants(title: str, support: Support) -> Iterator[Section]:
     """A backend's variants, with what all of them need said once."""
-    if not support.kernels:
+    if not support.variants:
         yield Section(title, paragraphs=(f"None: {'; '.join(support.refusals)}.",))
         return
-    shared = [c for c in support.kernels[0].when if all(c in kernel.when for kernel in support.kernels)]
+    shared = [c for c in support.variants[0].when if all(c in variant.when for variant in support.variants)]
     paragraphs = ["The first whose conditions hold runs, in this order."]
-    if shared and len(support.kernels) > 1:
+    if shared and len(support.variants) > 1:
         paragraphs.append(f"All of them need: {'; '.join(c.words for c in shared)}.")
     else:
         shared = []
-    if not all(kernel.batch_invariant for kernel in support.kernels):
+    if not all(variant.batch_invariant for variant in support.variants):
         paragraphs.append("What is marked * gives a row other bits when the number of rows is another one.")
     paragraphs += [f"Not offered: {refusal}." for refusal in support.refusals]
-    rows = tuple(row for run in _runs(support.kernels) for row in _lines(run, shared))
+    rows = tuple(row for run in _runs(support.variants) for row in _lines(run, shared))
     header = ("variant", "priority", "dtypes", "runs when", "what")
     yield Section(title, 2, tuple(paragraphs), *_without_empty(header, rows))
 
@@ -120,36 +120,36 @@ def _overview(card: Card) -> Section:
         (
             support.backend,
             f"{support.priority:g}",
-            _dtypes(support.dtypes) if support.kernels else "none",
-            str(len(support.kernels)),
+            _dtypes(support.dtypes) if support.variants else "none",
+            str(len(support.variants)),
         )
         for support in card.backends
     )
     return Section("Backends", header=("backend", "priority", "dtypes", "variants"), rows=rows)
 
 
-def _runs(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
+def _runs(variants: Sequence[VariantCard]) -> list[list[VariantCard]]:
     """Neighbours that differ in some conditions only."""
 
-    def key(kernel: Kernel) -> Any:
-        return kernel.priority, kernel.demoted_when, kernel.dtypes, kernel.batch_invariant
+    def key(variant: VariantCard) -> Any:
+        return variant.priority, variant.demoted_when, variant.dtypes, variant.batch_invariant
 
-    return [list(run) for _, run in groupby(kernels, key)]
+    return [list(run) for _, run in groupby(variants, key)]
 
 
-def _lines(run: Sequence[Kernel], shared: Sequence[Condition]) -> Iterator[tuple[str, ...]]:
-    """A line for each kernel; before those of a run, one with what they have in common."""
+def _lines(run: Sequence[VariantCard], shared: Sequence[Condition]) -> Iterator[tuple[str, ...]]:
+    """A line for each variant; before those of a run, one with what they have in common."""
     first = run[0]
-    common = [c for c in first.when if c not in shared and all(c in kernel.when for kernel in run)]
+    common = [c for c in first.when if c not in shared and all(c in variant.when for variant in run)]
     last = tuple(f"last, if {c.words}" for c in first.demoted_when)
     facts = (f"{first.priority:g}", _dtypes(first.dtypes))
     if len(run) > 1 and (common or last):
         yield (f"{len(run)} variants", *facts, "; ".join((*(c.words for c in common), *last)), "")
         shared, last, facts = [*shared, *common], (), ("", "")
-    for kernel in run:
-        mark = "" if kernel.batch_invariant else " *"
-        said = "; ".join((*(c.words for c in kernel.when if c not in shared), *last))
-        yield (f"`{kernel.variant}`{mark}", *facts, said or "always", kernel.description)
+    for variant in run:
+        mark = "" if variant.batch_invariant else " *"
+        said = "; ".join((*(c.words for c in variant.when if c not in shared), *last))
+        yield (f"`{variant.id}`{mark}", *facts, said or "always", variant.description)
 
 
 def _without_empty(
@@ -164,8 +164,8 @@ def _legend(card: Card) -> Iterator[Section]:
     """The expressions behind the words, and the values they speak of."""
     found: dict[Condition, None] = {}
     for support in card.backends:
-        for kernel in support.kernels:
-            found.update(dict.fromkeys((*kernel.when, *kernel.demoted_when)))
+        for variant in support.variants:
+            found.update(dict.fromkeys((*variant.when, *variant.demoted_when)))
     rows = tuple(
         (c.words, f"`{c.expression}`") for c in found if c.expression not in ("", c.words.strip("`"))
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..cards.card import card_of, own_kernels
-from ..cards.sections import Section, contract, kernels, markdown
+from ..cards.card import card_of, own_variants
+from ..cards.sections import Section, contract, markdown, variants
 from ..manifest import Manifest
 from ..opinfo import Op
 
@@ -31,7 +31,7 @@ def readme(op: Op, manifest: Manifest, files: Sequence[str]) -> str:
         (
             Section(name, 1, (card.description,)),
             *contract(card),
-            *kernels("Variants", own_kernels(packaged)),
+            *variants("Variants", own_variants(packaged)),
             Section("Files", paragraphs=("\n".join(f"- [`{file}`]({file})" for file in files),)),
             Section("Use", paragraphs=("With kernel-registry, from a folder or from the hub:", use)),
         )

@@ -21,14 +21,14 @@ POINTERS = ("x", "skip", "bias", "scale", "shift", "y", "sum", "mean", "inverse"
 INTEGERS = ("first_row", "rows", "skip_rows", "pieces")
 
 
-def layout(parts: Collection[str]) -> str:
+def pointer_format(parts: Collection[str]) -> str:
     """The beginning of the kernels' argument for ``struct``: its pointers, those of absent parts 0."""
     return "=" + "".join("Q" if part in parts else "8x" for part in POINTERS)
 
 
-def whole_layout(parts: Collection[str], wide: bool) -> struct.Struct:
+def argument_struct(parts: Collection[str], wide: bool) -> struct.Struct:
     """The kernels' argument: pointers of the parts, ``INTEGERS``, epsilon. ``wide``: computed in double."""
-    return struct.Struct(f"{layout(parts)}{len(INTEGERS)}q{'d' if wide else 'f4x'}")
+    return struct.Struct(f"{pointer_format(parts)}{len(INTEGERS)}q{'d' if wide else 'f4x'}")
 
 
 @lru_cache(maxsize=512)
@@ -77,11 +77,11 @@ class Launches:
         self._unaligned = unaligned
         self._functions: list[Any] = []
         self._aligned_launches = self._pointers(True)
-        argument = whole_layout(parts, wide)
+        argument = argument_struct(parts, wide)
         self._memory = ctypes.create_string_buffer(argument.pack(*[0] * len(parts), 0, *constants))
         self._address = (ctypes.c_void_p * 1)(ctypes.addressof(self._memory))
         self._parameters = ctypes.addressof(self._address)
-        self._pack = struct.Struct(f"{layout(parts)}q").pack_into
+        self._pack = struct.Struct(f"{pointer_format(parts)}q").pack_into
         self._lock = threading.Lock()
 
     @cached_property

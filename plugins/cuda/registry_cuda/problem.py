@@ -11,7 +11,7 @@ import numpy as np
 
 from registry.calling.request import Request
 
-from .kernels import ITEM_BYTES
+from .sources import ITEM_BYTES
 
 # The roles of each op's tensors, by the part they play in the kernels.
 _SKIP_INPUTS = {"x": "input", "skip": "skip", "bias": "bias", "scale": "gamma"}

@@ -10,9 +10,9 @@ from typing import Any
 from registry.calling.request import Request
 from registry.hookspecs import Claim, Predicate
 
-from . import kernels
-from .kernels import Kernel, Launch, Layout
+from . import sources
 from .problem import Problem, read_problem
+from .sources import KernelSource, Launch, Layout
 
 SPLIT_BLOCKS = 16
 """Blocks of a row that is split, for each multiprocessor, at most."""
@@ -25,7 +25,7 @@ class Variant:
     ``launches(problem, rows, multiprocessors)``. ``parts`` are the numbers of scratch a row needs.
     """
 
-    kernel: Callable[[Problem], Kernel]
+    kernel: Callable[[Problem], KernelSource]
     launches: Callable[[Problem, int, int], tuple[Launch, ...]]
     pieces: Callable[[Problem, int, int], int] = lambda problem, rows, multiprocessors: 1
     parts: Callable[[Problem], int] = lambda problem: 0
@@ -43,38 +43,38 @@ def rows_registers(layout_of: Callable[[Problem], Layout]) -> Variant:
         grid = -(-rows // layout.rows)
         return (Launch(function="rows_registers", grid=grid, threads=layout.lanes * layout.rows),)
 
-    return Variant(lambda problem: kernels.rows_registers(problem, layout_of(problem)), launches)
+    return Variant(lambda problem: sources.rows_registers(problem, layout_of(problem)), launches)
 
 
 def _block(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:
-    return (Launch(function="rows_block", grid=rows, threads=kernels.SEGMENT_THREADS),)
+    return (Launch(function="rows_block", grid=rows, threads=sources.SEGMENT_THREADS),)
 
 
 def _pieces(problem: Problem, rows: int, multiprocessors: int) -> int:
-    return min(kernels.segments_of(problem), max(1, SPLIT_BLOCKS * multiprocessors // max(1, rows)))
+    return min(sources.segments_of(problem), max(1, SPLIT_BLOCKS * multiprocessors // max(1, rows)))
 
 
 def _split(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:
     grid = rows * _pieces(problem, rows, multiprocessors)
     names = ("measure_segments", "normalize_segments")
-    return tuple(Launch(function=name, grid=grid, threads=kernels.SEGMENT_THREADS) for name in names)
+    return tuple(Launch(function=name, grid=grid, threads=sources.SEGMENT_THREADS) for name in names)
 
 
 def _bias_add(problem: Problem, rows: int, multiprocessors: int) -> tuple[Launch, ...]:
-    vector = kernels.ACCESS_BYTES // problem.item_bytes
-    share = kernels.BIAS_THREADS * kernels.BIAS_ITEMS * vector
+    vector = sources.ACCESS_BYTES // problem.item_bytes
+    share = sources.BIAS_THREADS * sources.BIAS_ITEMS * vector
     grid = -(-rows * problem.hidden // share)
-    return (Launch(function="bias_add", grid=grid, threads=kernels.BIAS_THREADS),)
+    return (Launch(function="bias_add", grid=grid, threads=sources.BIAS_THREADS),)
 
 
 VARIANTS: Mapping[str, Variant] = MappingProxyType(
     {
-        "rows_registers": rows_registers(kernels.layout_of),
+        "rows_registers": rows_registers(sources.layout_of),
         "rows_split": Variant(
-            kernels.rows_split, _split, _pieces, lambda problem: 3 * kernels.segments_of(problem)
+            sources.rows_split, _split, _pieces, lambda problem: 3 * sources.segments_of(problem)
         ),
-        "rows_block": Variant(kernels.rows_block, _block),
-        "bias_add": Variant(kernels.bias_add, _bias_add),
+        "rows_block": Variant(sources.rows_block, _block),
+        "bias_add": Variant(sources.bias_add, _bias_add),
     }
 )
 
@@ -83,14 +83,14 @@ def _holds(request: Request, device: Mapping[str, Any]) -> str | None:
     problem = read_problem(request)
     return (
         None
-        if problem.hidden <= kernels.LONGEST[problem.dtype]
+        if problem.hidden <= sources.LONGEST[problem.dtype]
         else f"{problem.hidden} elements of {problem.dtype}"
     )
 
 
 def _measures_fit(request: Request, device: Mapping[str, Any]) -> str | None:
-    segments = kernels.segments_of(read_problem(request))
-    return None if segments <= kernels.BLOCK_SEGMENTS else f"{segments} segments"
+    segments = sources.segments_of(read_problem(request))
+    return None if segments <= sources.BLOCK_SEGMENTS else f"{segments} segments"
 
 
 def _rows_suffice(request: Request, device: Mapping[str, Any]) -> str | None:
@@ -108,7 +108,7 @@ ROWS: Sequence[Claim] = (
         when=(
             Predicate(
                 "a block's registers hold a row",
-                f"at most {kernels.LONGEST['float32']} elements (float64: {kernels.LONGEST['float64']})",
+                f"at most {sources.LONGEST['float32']} elements (float64: {sources.LONGEST['float64']})",
                 _holds,
             ),
         ),
@@ -124,7 +124,7 @@ ROWS: Sequence[Claim] = (
         when=(
             Predicate(
                 "a block's shared memory holds the measures of a row",
-                f"at most {kernels.BLOCK_SEGMENTS} segments",
+                f"at most {sources.BLOCK_SEGMENTS} segments",
                 _measures_fit,
             ),
         ),

@@ -70,7 +70,7 @@ class Launch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernel:
+class KernelSource:
     """A template and what is baked into it."""
 
     template: str
@@ -133,7 +133,7 @@ def layout_of(problem: Problem) -> Layout:
     return Layout(lanes, max(1, BLOCK // lanes) if lanes < WARP else 1)
 
 
-def rows_registers(problem: Problem, layout: Layout) -> Kernel:
+def rows_registers(problem: Problem, layout: Layout) -> KernelSource:
     """Rows in registers. Where full accesses do not divide a row, they go across the ends of rows."""
     constants = {**_row_constants(problem), **asdict(layout)}
     full = ACCESS_BYTES // problem.item_bytes
@@ -141,27 +141,27 @@ def rows_registers(problem: Problem, layout: Layout) -> Kernel:
     if constants["vector"] < full and problem.hidden >= ACROSS_FROM and row_bytes <= MOST_STAGED_BYTES:
         constants |= {"vector": full, "across": True}
     items = -(-problem.hidden // (constants["vector"] * layout.lanes))
-    return Kernel(template="rows.cu.jinja", constants={**constants, "items": items})
+    return KernelSource(template="rows.cu.jinja", constants={**constants, "items": items})
 
 
-def rows_block(problem: Problem) -> Kernel:
+def rows_block(problem: Problem) -> KernelSource:
     """Long rows, a block each."""
     return _long_rows(problem, keeps_parts=True)
 
 
-def rows_split(problem: Problem) -> Kernel:
+def rows_split(problem: Problem) -> KernelSource:
     """Long rows, each shared by several blocks, in two launches."""
     return _long_rows(problem, keeps_parts=False)
 
 
-def _long_rows(problem: Problem, keeps_parts: bool) -> Kernel:
+def _long_rows(problem: Problem, keeps_parts: bool) -> KernelSource:
     constants = _row_constants(problem)
     constants |= {
         "threads": SEGMENT_THREADS,
         "items": _segment_items(problem),
         "keeps_parts": keeps_parts,
     }
-    return Kernel(template="long_rows.cu.jinja", constants=constants)
+    return KernelSource(template="long_rows.cu.jinja", constants=constants)
 
 
 def _segment_items(problem: Problem) -> int:
@@ -176,7 +176,7 @@ def segments_of(problem: Problem) -> int:
     return -(-problem.hidden // (SEGMENT_THREADS * _segment_items(problem) * vector))
 
 
-def bias_add(problem: Problem) -> Kernel:
+def bias_add(problem: Problem) -> KernelSource:
     """Sums alone: the tensors are flat, so that their vectors need not end where a row ends."""
     constants = {
         "dtype": problem.dtype,
@@ -186,7 +186,7 @@ def bias_add(problem: Problem) -> Kernel:
         "threads": BIAS_THREADS,
         "items": BIAS_ITEMS,
     }
-    return Kernel(template="bias_add.cu.jinja", constants=constants)
+    return KernelSource(template="bias_add.cu.jinja", constants=constants)
 
 
 @cache
