@@ -212,7 +212,7 @@ class Rule(Record, frozen=True):
     needed: str
 
 
-class Tolerance(Record, frozen=True):
+class ToleranceRule(Record, frozen=True):
     """How far off a result of one dtype may be; what is left out is as by default."""
 
     relative: Annotated[float, msgspec.Meta(ge=0)] | None = None
@@ -234,7 +234,7 @@ class Extensions(Record, frozen=True):
     """The bytes a perfect kernel reads and writes, as an expression; benchmarks divide by it."""
     tune: dict[str, list[int | float | bool | str]] = {}
     """Values of tunables that tuning tries beside their defaults."""
-    tolerance: dict[str, Tolerance] = {}
+    tolerance: dict[str, ToleranceRule] = {}
     """How far off results may be, by dtype of the output."""
 
 

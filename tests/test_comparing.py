@@ -26,7 +26,7 @@ from registry.judging.accuracy import Expected, combine, judge
 from registry.judging.judge import make_judge, tolerances
 from registry.judging.rounding import BUCKETS, histogram, round_to, ulps
 from registry.loading.loader import load_manifest
-from registry.manifest import Tolerance
+from registry.manifest import ToleranceRule
 
 NUMPY = Registry([registry_manifests, registry_numpy], entry_points=False)
 
@@ -99,7 +99,7 @@ def test_integers_have_to_be_equal() -> None:
 # Tolerances
 
 
-def with_tolerance(said: dict[str, Tolerance], answer: Any) -> Registry:
+def with_tolerance(said: dict[str, ToleranceRule], answer: Any) -> Registry:
     import msgspec
 
     reg = with_stranger(answer)
@@ -109,8 +109,8 @@ def with_tolerance(said: dict[str, Tolerance], answer: Any) -> Registry:
     return reg
 
 
-WIDE = {"float32": Tolerance(relative=1e-2)}
-NONE = {"float32": Tolerance(relative=0.0, steps=0.0)}
+WIDE = {"float32": ToleranceRule(relative=1e-2)}
+NONE = {"float32": ToleranceRule(relative=0.0, steps=0.0)}
 
 
 def test_one_tolerance_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,9 +133,9 @@ def test_one_tolerance_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_manifest_s_tolerance_may_be_in_steps() -> None:
     near = NUMPY.run("LayerNormalization", **LN)
     off = np.nextafter(np.nextafter(near, np.float32(9)), np.float32(9)) + 0 * near
-    strict = {"float32": Tolerance(relative=0.0, steps=1.0)}
+    strict = {"float32": ToleranceRule(relative=0.0, steps=1.0)}
     assert (
-        with_tolerance({"float32": Tolerance(relative=0.0, steps=4.0)}, answer_with(off))
+        with_tolerance({"float32": ToleranceRule(relative=0.0, steps=4.0)}, answer_with(off))
         .compare("LayerNormalization", **LN, backend="stranger")
         .ok
     )
@@ -147,7 +147,7 @@ def test_a_manifest_s_tolerance_may_be_in_steps() -> None:
 
 
 def test_what_is_left_out_is_as_by_default() -> None:
-    reg = with_tolerance({"float16": Tolerance(steps=3.0)}, None)
+    reg = with_tolerance({"float16": ToleranceRule(steps=3.0)}, None)
     found = tolerances(reg.catalog, reg.op("LayerNormalization"))
     plain = tolerances(reg.catalog, reg.op("BiasAdd"))
     assert (found["float16"].steps, found["float16"].relative) == (3.0, plain["float16"].relative)
@@ -161,7 +161,7 @@ def test_a_package_has_the_tolerance_of_our_op_of_its_name(seeds: Any, shared: R
     package, op = seeds["BiasAdd"].op, shared.op("BiasAdd")
     kept = package.manifest, op.manifest
 
-    def say(op: Any, said: dict[str, Tolerance]) -> None:
+    def say(op: Any, said: dict[str, ToleranceRule]) -> None:
         extensions = msgspec.structs.replace(op.manifest.registry, tolerance=said)
         object.__setattr__(op, "manifest", msgspec.structs.replace(op.manifest, registry=extensions))
 

@@ -643,7 +643,7 @@ def test_numpy_and_webgpu(monkeypatch: Any, webgpu: Registry, fresh: Registry) -
     assert decision.chosen is not None and decision.chosen.measured == tuning.choice
     result = fresh.run("BiasAdd", **call)
     np.testing.assert_allclose(result, call["X"] + call["bias"] + call["skip"], rtol=1e-6, atol=1e-6)
-    assert json.loads(json.dumps(tuning.as_dict(), default=str))["machine"]
+    assert json.loads(json.dumps(tuning.as_dict(), default=str))["system"]["machine"]
 
 
 def test_tensors_on_a_device_are_a_class_of_their_own(

@@ -13,7 +13,7 @@ from ..calling.call import Call
 from ..calling.request import Request, TensorType
 from ..dtypes import numpy_dtype
 from ..errors import ContractError, PluginError
-from ..manifest import Tolerance as Said
+from ..manifest import ToleranceRule
 from ..opinfo import Op
 from .accuracy import RELATIVE, Expected, Tolerance, Verdict, default_tolerance, judge, judge_pair, round_to
 
@@ -218,7 +218,7 @@ def tolerances(catalog: Catalog, op: Op) -> dict[str, Tolerance]:
     found = {}
     for dtype in RELATIVE:
         allowed = default_tolerance(dtype)
-        own = next((each[dtype] for each in said if dtype in each), Said())
+        own = next((each[dtype] for each in said if dtype in each), ToleranceRule())
         found[dtype] = Tolerance(
             allowed.relative if own.relative is None else own.relative,
             allowed.steps if own.steps is None else own.steps,

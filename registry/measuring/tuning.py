@@ -70,7 +70,7 @@ class Tuning:
             "kept": self.kept,
             "rows": [row.as_dict() for row in self.rows],
             "skipped": [skip._asdict() for skip in self.skipped],
-            **self.system,
+            "system": dict(self.system),
         }
 
     def table(self) -> list[tuple[str, ...]]:
