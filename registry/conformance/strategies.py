@@ -54,80 +54,105 @@ T = TypeVar("T")
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
-def legal_cases(registry: Registry, op: Op, done: Collection[Place] = ()) -> st.SearchStrategy[Case]:
-    """Requests that the contract takes. Half of them are led to a variant that was drawn, too, for some
-    accept little; to one that is not ``done`` as long as there is any."""
-    own = registry.op(op.id) if op.package is not None and registry.catalog.has(op.id) else None
-    here = available(registry)
-    claims: list[tuple[Mapping[str, Any], Claim]] = []
+class _Search:
+    """Changes drafts of an op's calls until the contract takes them, and a variant that was drawn.
 
-    def blamed(case: Case) -> str | None:
-        found = complaint(registry, op, case)
-        if found is None and own is not None:
-            return complaint(registry, own, case)
+    ``done`` are the candidates that need not be led to as long as there are others.
+    """
+
+    def __init__(self, registry: Registry, op: Op, done: Collection[Place]):
+        self.registry = registry
+        self.op = op
+        # The contract of an op of ours that the package is a version of; a package has none.
+        self.own = registry.op(op.id) if op.package is not None and registry.catalog.has(op.id) else None
+        self._done = done
+        self._here = available(registry)
+        self._claims: list[tuple[Mapping[str, Any], Claim]] = []
+
+    @property
+    def lawless(self) -> bool:
+        """Whether only the kernels can tell what the op takes: a package without rules, of no op of ours."""
+        return self.op.package is not None and self.own is None and not self.op.manifest.registry.contract
+
+    def blamed(self, case: Case) -> str | None:
+        """The argument that the contract refuses."""
+        found = complaint(self.registry, self.op, case)
+        if found is None and self.own is not None:
+            return complaint(self.registry, self.own, case)
         return found
 
-    def candidates(case: Case) -> tuple[Candidate, ...]:
-        return registry.explain(op, **case.pairs(), backend=here).candidates
+    def candidates(self, case: Case) -> tuple[Candidate, ...]:
+        """Who would run a call, and who would not."""
+        return self.registry.explain(self.op, **case.pairs(), backend=self._here).candidates
 
-    def conditional(case: Case) -> list[tuple[Mapping[str, Any], Claim]]:
-        """The claims that have conditions, and the devices they are about."""
-        if not claims:
-            devices = {name: registry.catalog.availability(name).device for name in here}
-            found = [(each, each.claim) for each in candidates(case) if each.claim and each.claim.when]
-            wanted = [item for item in found if (item[0].backend, item[0].variant) not in done]
-            claims.extend((devices[each.backend], claim) for each, claim in wanted or found)
-        return claims
+    def repaired(self, draw: Draw, draft: Draft) -> Draft:
+        """The draft changed until the contract takes it; the whole draw is rejected where it never does."""
+        for _ in range(MAX_STEPS):
+            argument = self.blamed(draft.case(self.op))
+            if argument is None:
+                return draft
+            better = self._without(draw, draft, argument)
+            if better is None:
+                reject()
+            draft = better
+        reject()
 
-    def met(draft: Draft, device: Mapping[str, Any], claim: Claim) -> int:
-        case = draft.case(op)
-        if blamed(case) is not None:
-            return -1
-        request = bind_call(registry.catalog, parse_call(op, (), case.pairs()))
-        return conditions_met(request, claim, device)
-
-    def further(
-        draw: Draw, draft: Draft, device: Mapping[str, Any], claim: Claim, reached: int
-    ) -> Draft | None:
-        return _any(draw, draft.neighbours(op), lambda other: met(other, device, claim) > reached)
-
-    def repaired(draw: Draw, draft: Draft, argument: str) -> Draft | None:
-        return _any(draw, draft.alternatives(op, argument), lambda other: blamed(other.case(op)) != argument)
-
-    def led(draw: Draw, draft: Draft) -> Draft:
-        """The draft changed step by step until a claim accepts it, or no step leads on."""
-        choice = conditional(draft.case(op))
+    def led(self, draw: Draw, draft: Draft) -> Draft:
+        """The draft changed step by step until a claim that is drawn accepts it, or no step leads on."""
+        choice = self._conditional(draft.case(self.op))
         device, claim = draw(st.sampled_from(choice)) if choice else ({}, None)
         for _ in range(MAX_STEPS if claim else 0):
-            reached = met(draft, device, claim)
+            reached = self._met(draft, device, claim)
             if reached == len(claim.when):
                 break
             draft = draft.settled()
-            better = further(draw, draft, device, claim, reached)
+            better = self._further(draw, draft, device, claim, reached)
             if better is None:
                 break
             draft = better
         return draft
 
+    def _without(self, draw: Draw, draft: Draft, argument: str) -> Draft | None:
+        others = draft.alternatives(self.op, argument)
+        return _any(draw, others, lambda other: self.blamed(other.case(self.op)) != argument)
+
+    def _further(
+        self, draw: Draw, draft: Draft, device: Mapping[str, Any], claim: Claim, reached: int
+    ) -> Draft | None:
+        others = draft.neighbours(self.op)
+        return _any(draw, others, lambda other: self._met(other, device, claim) > reached)
+
+    def _conditional(self, case: Case) -> list[tuple[Mapping[str, Any], Claim]]:
+        """The claims that have conditions, and the devices they are about."""
+        if not self._claims:
+            catalog = self.registry.catalog
+            devices = {name: catalog.availability(name).device for name in self._here}
+            found = [(each, each.claim) for each in self.candidates(case) if each.claim and each.claim.when]
+            wanted = [item for item in found if (item[0].backend, item[0].variant) not in self._done]
+            self._claims.extend((devices[each.backend], claim) for each, claim in wanted or found)
+        return self._claims
+
+    def _met(self, draft: Draft, device: Mapping[str, Any], claim: Claim) -> int:
+        """How many of a claim's conditions hold; -1 where the contract refuses the call."""
+        case = draft.case(self.op)
+        if self.blamed(case) is not None:
+            return -1
+        request = bind_call(self.registry.catalog, parse_call(self.op, (), case.pairs()))
+        return conditions_met(request, claim, device)
+
+
+def legal_cases(registry: Registry, op: Op, done: Collection[Place] = ()) -> st.SearchStrategy[Case]:
+    """Requests that the contract takes. Half of them are led to a variant that was drawn, too, for some
+    accept little; to one that is not ``done`` as long as there is any."""
+    search = _Search(registry, op, done)
+
     @st.composite
     def cases(draw: Draw) -> Case:
-        draft = _draft(draw, op)
-        for _ in range(MAX_STEPS):
-            argument = blamed(draft.case(op))
-            if argument is None:
-                break
-            better = repaired(draw, draft, argument)
-            if better is None:
-                reject()
-            draft = better
-        else:
-            reject()
+        draft = search.repaired(draw, _draft(draw, op))
         if draw(st.booleans()):
-            draft = led(draw, draft)
+            draft = search.led(draw, draft)
         case = draft.case(op)
-        # Of a package without rules, and of an op of its own, only its kernels can tell what it takes.
-        lawless = op.package is not None and own is None and not op.manifest.registry.contract
-        if lawless and all(each.verdict == "rejected" for each in candidates(case)):
+        if search.lawless and all(each.verdict == "rejected" for each in search.candidates(case)):
             reject()
         return _filled(draw, registry, op, case)
 
