@@ -234,5 +234,5 @@ def test_the_limit_by_shapes_alone(shared: Registry, op: str, dtype: str) -> Non
     assert rows(1024 + 1, 1024 // width).chosen is not None
     over = rows(1, limit // width + 1)
     assert over.chosen is None
-    for row in over.rows:
+    for row in over.candidates:
         assert row.because.startswith(LIMIT) and f"(limit {limit})" in row.found, row
