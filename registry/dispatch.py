@@ -40,14 +40,16 @@ class Dispatcher(Inspection):
             op: ``Name``, ``domain::Name`` or ``domain.Name``.
             tensors: by position in manifest order; None is an absent optional tensor.
             named: tensors by ONNX name or calling name, attributes, and the options ``outputs`` (a name or
-                several), ``out`` (arrays to write), ``backend`` (a name, strict, or a sequence),
+                several; default: those that ``out`` names as a mapping, else the required ones), ``out``
+                (arrays to write), ``backend`` (a name, strict, or a sequence),
                 ``variant``, ``device`` (``name``, ``name:0`` or ``name:part of its name``), ``inputs`` and
                 ``attrs`` (mappings, for names that an option shadows), ``tunables`` (a mapping, in place of
                 the manifest's).
 
         Returns:
-            One array, or a named tuple when outputs are asked for as a sequence or mapping. They are of the
-            kind of the first tensor in manifest order, on its device.
+            One array where one output is asked for, by its name, by default or by an ``out`` that is a
+            mapping; a named tuple where several are, or where ``outputs`` is a sequence, even of one. They
+            are of the kind of the first tensor in manifest order, on its device.
 
         Raises:
             ContractError: the call breaks the op's contract.
