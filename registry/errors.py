@@ -1,4 +1,4 @@
-"""The kinds of error a user can meet. Each keeps its facts as attributes, so that nobody parses text."""
+"""The kinds of error a user can meet. Most keep their facts as attributes, so that nobody parses text."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ class RegistryError(Exception):
 
 
 class ContractError(RegistryError, ValueError):
-    """A call breaks the op's contract: a name, presence, shape, dtype, attribute or array kind.
+    """What was asked cannot be: a call breaks the op's contract by a name, presence, shape, dtype, attribute
+    or array kind; or an argument of a function, an option, an environment variable or a command is wrong,
+    such as a file that cannot be written, or needs an extra that is not installed.
 
-    Attributes: ``op`` (the op's id or None), ``argument`` (the offending name or None).
-    Raised before any backend is touched.
+    Attributes: ``op`` (the op's id or None), ``argument`` (the offending name or None). A call that breaks
+    the contract is refused before any backend is touched.
     """
 
     def __init__(self, message: str, *, op: str | None = None, argument: str | None = None):
@@ -29,7 +31,8 @@ class ContractError(RegistryError, ValueError):
 
 
 class NoPlanError(RegistryError):
-    """No candidate accepts the request. ``decision`` holds every candidate with its reason."""
+    """No candidate accepts the request, or none of those that do could be prepared. ``decision`` holds every
+    candidate with its reason."""
 
     def __init__(self, message: str, *, decision: Decision | None = None):
         super().__init__(message)
