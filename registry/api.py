@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,11 +35,11 @@ class Registry(Dispatcher):
     def __init__(self, plugins: Iterable[object] = (), *, entry_points: bool = True):
         super().__init__(plugins, entry_points=entry_points)
         self._logs_lock = threading.Lock()
-        freeze = os.environ.get("REGISTRY_FREEZE")
-        if freeze:
+        freeze = self.catalog.environment.freeze
+        if freeze is not None:
             from .freezing.recording import record_until_exit
 
-            self._logs = (record_until_exit(self, Path(freeze)),)
+            self._logs = (record_until_exit(self, freeze),)
 
     def load(
         self,

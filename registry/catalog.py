@@ -124,7 +124,7 @@ class Catalog:
                 if found is None:
                     from .plugins import load_plugins
 
-                    found = self._found = load_plugins(self.extra, self.entry_points)
+                    found = self._found = load_plugins(self.extra, self.entry_points, self.environment)
         return found
 
     def op(self, name: str | Op) -> Op:

@@ -9,8 +9,18 @@ from pathlib import Path
 
 from .errors import ContractError
 
-PLACES = ("REGISTRY_CACHE_DIR", "REGISTRY_LOCK", "REGISTRY_FREEZE", "REGISTRY_SEEDS")
-"""Variables that say where files are, and settle no decision."""
+BESIDE = (
+    "REGISTRY_BUNDLES",
+    "REGISTRY_CACHE_DIR",
+    "REGISTRY_FREEZE",
+    "REGISTRY_FROZEN",
+    "REGISTRY_LOCK",
+    "REGISTRY_SEEDS",
+    "REGISTRY_STRICT",
+    "REGISTRY_TEST_LARGE",
+)
+"""Variables that settle no decision: where files are, what is an error. Any other may: backends have their
+own."""
 
 _MEANINGS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
@@ -43,13 +53,28 @@ class Environment:
     @property
     def deciding(self) -> dict[str, str]:
         """The variables that settle how calls are decided."""
-        return {name: value for name, value in self.variables.items() if name not in PLACES}
+        return {name: value for name, value in self.variables.items() if name not in BESIDE}
 
     @property
     def backends(self) -> tuple[str, ...]:
         """The names in ``REGISTRY_BACKENDS``, a comma list; none without it."""
-        names = self.variables.get("REGISTRY_BACKENDS", "").split(",")
-        return tuple(name for each in names if (name := each.strip()))
+        return self._list("REGISTRY_BACKENDS")
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """The entry points in ``REGISTRY_PLUGINS``, a comma list; none without it."""
+        return self._list("REGISTRY_PLUGINS")
+
+    @property
+    def strict(self) -> bool:
+        """Whether a plugin that does not load is an error: ``REGISTRY_STRICT``."""
+        return switched(self.variables, "REGISTRY_STRICT")
+
+    @property
+    def freeze(self) -> Path | None:
+        """The lock of decisions that the process adds to: ``REGISTRY_FREEZE``; None without it."""
+        given = self.variables.get("REGISTRY_FREEZE")
+        return Path(given) if given else None
 
     @property
     def lock_path(self) -> Path:
@@ -75,6 +100,10 @@ class Environment:
     def accepts_software(self, backend: str) -> bool:
         """Whether a backend's software adapter may win an automatic choice."""
         return switched(self.variables, f"REGISTRY_{backend.upper()}_SOFTWARE")
+
+    def _list(self, name: str) -> tuple[str, ...]:
+        names = self.variables.get(name, "").split(",")
+        return tuple(name for each in names if (name := each.strip()))
 
 
 def read_environment() -> Environment:

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from .errors import ContractError
 
-VARIABLE = "REGISTRY_CACHE_DIR"
-
 
 def cache_folder() -> Path:
     """``REGISTRY_CACHE_DIR``, else ``kernel-registry`` in the platform's folder for caches.
@@ -23,7 +21,7 @@ def cache_folder() -> Path:
     That is ``XDG_CACHE_HOME`` where it is set, ``%LOCALAPPDATA%`` on Windows, ``~/Library/Caches`` on macOS,
     and ``~/.cache`` elsewhere.
     """
-    given = os.environ.get(VARIABLE)
+    given = os.environ.get("REGISTRY_CACHE_DIR")
     if given:
         return Path(given)
     default = {"win32": os.environ.get("LOCALAPPDATA", "~/AppData/Local"), "darwin": "~/Library/Caches"}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +14,12 @@ from typing import Any
 
 import pluggy
 
-from .environment import switched
+from .environment import Environment, read_environment
 from .errors import PluginError, RegistryWarning, shorten
 from .hookspecs import API_VERSION, ENTRY_POINT_GROUP, Backend, Hooks, Reference
 
 OURS = "kernel-registry"
-VARIABLE = "REGISTRY_PLUGINS"
+PLUGINS_VARIABLE = "REGISTRY_PLUGINS"
 HOOKS = ("registry_backends", "registry_manifests", "registry_references")
 
 
@@ -66,17 +65,21 @@ _Brought = tuple[_Entry, list[Backend], float]
 """What an entry point brought, and how many seconds it took."""
 
 
-def load_plugins(extra: Iterable[object] = (), entry_points: bool = True) -> Plugins:
+def load_plugins(
+    extra: Iterable[object] = (), entry_points: bool = True, environment: Environment | None = None
+) -> Plugins:
     """Loads plugins from the entry points and the objects given; ours come first, then by name.
 
-    Of the entry points those that ``REGISTRY_PLUGINS``, a comma list, names; without it all.
+    Of the entry points those that ``REGISTRY_PLUGINS``, a comma list, names; without it all. The environment
+    is that of the process, where none is given.
 
     Raises:
         PluginError: a plugin is broken, under ``REGISTRY_STRICT=1`` only.
     """
     found = Plugins()
-    strict = switched(os.environ, "REGISTRY_STRICT")
-    entries = _wanted(_entry_points(), found) if entry_points else []
+    environment = environment or read_environment()
+    strict = environment.strict
+    entries = _wanted(_entry_points(), environment.plugins, found) if entry_points else []
     entries += [_Entry(_name(plugin), "given directly", lambda plugin=plugin: plugin) for plugin in extra]
     brought: list[_Brought] = []
     for entry in entries:
@@ -113,16 +116,15 @@ def _entry_points() -> list[_Entry]:
     return sorted(seen.values(), key=lambda e: (e.distribution != OURS, e.name, e.distribution))
 
 
-def _wanted(entries: list[_Entry], found: Plugins) -> list[_Entry]:
+def _wanted(entries: list[_Entry], names: Sequence[str], found: Plugins) -> list[_Entry]:
     """Those that ``REGISTRY_PLUGINS`` names, all without it; a name of no entry point is a failure."""
-    names = [name for part in os.environ.get(VARIABLE, "").split(",") if (name := part.strip())]
     if not names:
         return entries
     known = dict.fromkeys(entry.name for entry in entries)
     for name in dict.fromkeys(names):
         if name not in known:
-            cause = f"no such entry point; {VARIABLE} takes some of {', '.join(known)}"
-            found.failures.append(BrokenPlugin(name, VARIABLE, cause))
+            cause = f"no such entry point; {PLUGINS_VARIABLE} takes some of {', '.join(known)}"
+            found.failures.append(BrokenPlugin(name, PLUGINS_VARIABLE, cause))
     return [entry for entry in entries if entry.name in names]
 
 
