@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import _shared
 from .api import Registry
 from .comparing.text import failure_lines, verdict_lines
 from .errors import ContractError
@@ -51,7 +52,7 @@ def assert_backends_agree(
         ContractError: the call breaks the contract; no such backend.
     """
     __tracebackhide__ = True  # pytest then shows the caller's line
-    reg = _shared() if registry is None else registry
+    reg = _shared if registry is None else registry
     if not isinstance(reg, Registry):
         raise ContractError(f"registry= is {reg!r}; needed: a Registry")
     folder = None if bundles is None else path_of(bundles, "bundles")
@@ -67,12 +68,6 @@ def assert_backends_agree(
     if report.ok and not absent:
         return report
     raise AssertionError(_message(report, absent, _save(reg, report, folder)))
-
-
-def _shared() -> Registry:
-    import registry
-
-    return registry._shared
 
 
 def _save(reg: Registry, report: Report, given: Path | None) -> list[Path]:
@@ -98,5 +93,5 @@ def _message(report: Report, absent: Sequence[str], saved: Sequence[Path]) -> st
 
 
 def _reasons(report: Report, backend: str) -> str:
-    found = [reason for name, _, reason in report.skipped if name == backend]
+    found = [skip.because for skip in report.skipped if skip.backend == backend]
     return "; ".join(dict.fromkeys(found)) or "it offers nothing for this op"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 # All but tabs and line ends: they would reach a terminal, move its cursor and set its title; or, as marks of
 # direction, show a text in another order than it has.
@@ -33,6 +34,15 @@ def lay_out(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in table
     ]
+
+
+def leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What nested mappings hold that is no mapping, one by one, each with the keys that lead to it."""
+    if not isinstance(value, Mapping):
+        yield path, value
+        return
+    for key, item in value.items():
+        yield from leaves(item, *path, str(key))
 
 
 def json_depth(text: str) -> int:

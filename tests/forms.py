@@ -161,7 +161,7 @@ def check(reg: Registry, op: Any, call: dict[str, Any], backend: str, variant: s
     expected = reference(call["inputs"], attrs)
     plan = reg.last()
     assert plan is not None and plan.backend == backend and variant in (None, plan.variant)
-    values = (result,) if plan.single else result
+    values = (result,) if plan.call.single else result
     for role, value in zip(plan.request.asked, values, strict=True):
         verdict = judge(np.asarray(value), expected[role], plan.request.outputs[role].dtype)
         assert verdict.ok, f"{plan.request} {plan.variant} {role}: {verdict}"

@@ -49,7 +49,7 @@ def run_each(reg: Registry, op: Any, tensors: Tensors, **named: Any) -> dict[str
         pinned = {"backend": row.backend, "variant": row.variant}
         plan = reg.prepare(op, inputs=tensors, **named, **pinned)
         value = plan(inputs=tensors)
-        values = (value,) if plan.single else value
+        values = (value,) if plan.call.single else value
         results[f"{row.backend} {row.variant}"] = dict(zip(plan.request.asked, values, strict=True))
     assert "numpy blocked" in results and "numpy reference" in results
     if not any(name.startswith("webgpu") for name in results):

@@ -165,8 +165,8 @@ def card_of(op: Op, supports: tuple[Support, ...], measured: Results = NOTHING) 
         op=op.id,
         description=m.description,
         since_version=m.since_version,
-        inputs=_tensors(op, op.inputs, m.inputs),
-        outputs=_tensors(op, op.outputs, m.outputs),
+        inputs=_tensors(op.inputs, m.inputs),
+        outputs=_tensors(op.outputs, m.outputs),
         attributes=_attributes(op),
         types={name: tuple(dtypes) for name, dtypes in m.type_constraints.items()},
         rules=tuple(Rule(rule.argument, rule.needed, rule.rule) for rule in m.registry.contract),
@@ -244,7 +244,7 @@ def _condition(clause: str | Predicate, names: Names) -> Condition:
     return Condition(in_words(clause, names) or f"`{clause}`", clause)
 
 
-def _tensors(op: Op, specs: Iterable[TensorSpec], ports: Iterable[Any]) -> tuple[Tensor, ...]:
+def _tensors(specs: Iterable[TensorSpec], ports: Iterable[Any]) -> tuple[Tensor, ...]:
     found = []
     for spec, port in zip(specs, ports, strict=True):
         shape = f"rank {port.rank}" if spec.shape is None and port.rank is not None else str(spec.shape or "")

@@ -13,7 +13,7 @@ from rich.text import Text
 from ..api import Registry
 from ..comparing.report import Report
 from ..comparing.running import compare
-from ..comparing.text import failure_lines, skipped_lines, verdict_lines
+from ..comparing.text import failure_lines, missing_lines, verdict_lines
 from ..conformance import Case, read_case
 from ..errors import ContractError
 from ..files import path_of, write_whole
@@ -157,7 +157,7 @@ def _show(report: Report, notes: list[str]) -> None:
     console.print(comparison_table(report))
     if any(row.verdict and row.verdict.histogram for row in report.rows):
         console.print(histogram_table(report))
-    _print_lines([*skipped_lines(report), *failure_lines(report), *verdict_lines(report), *notes])
+    _print_lines([*missing_lines(report), *failure_lines(report), *verdict_lines(report), *notes])
 
 
 def _print_lines(lines: list[str]) -> None:

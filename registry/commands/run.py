@@ -30,7 +30,7 @@ def run_command(as_json: bool, save: str | None, **options: Any) -> None:
     result = registry.run(op, **named)
     plan = registry.last()
     assert plan is not None
-    values = dict(zip(plan.request.asked, (result,) if plan.single else result, strict=True))
+    values = dict(zip(plan.request.asked, (result,) if plan.call.single else result, strict=True))
     if save is not None:
         try:
             np.savez(save, **values)

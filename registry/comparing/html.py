@@ -12,7 +12,7 @@ from ..judging.rounding import BUCKETS
 from .bundle import rendered
 from .records import CaseReport
 from .report import Report
-from .text import MAX_SHOWN, agreement, bucket_names, number, skipped_lines
+from .text import MAX_SHOWN, agreement, bucket_names, missing_lines, number
 
 TEMPLATE = "report.html.jinja"
 
@@ -44,7 +44,7 @@ def page(report: Report) -> str:
         plots=[(*key, _bars(counts)) for key, counts in report.histograms.items()],
         wrong=report.failures[:MAX_SHOWN],
         more=max(0, len(report.failures) - MAX_SHOWN),
-        remarks=skipped_lines(report),
+        remarks=missing_lines(report),
         cases=shown,
         left_out=len(report.cases) - len(shown),
         decisions=[case for case in shown if case.evidence is not None],

@@ -12,9 +12,10 @@ import numpy as np
 from ..calling.arrays import NumpyArray
 from ..calling.call import parse_call
 from ..errors import ContractError, PackageError
-from ..judging.judge import Judge, Skip, available, tolerances
+from ..judging.judge import Judge, Skip, available, other_bits, tolerances
 from ..opinfo import Op
 from ..planning.making import bind_call
+from ..text import leaves
 from .bundle import Found, manifest_digest, rendered
 from .reading import Opened, read_bundle, told
 from .records import CaseReport, Comparison, Evidence
@@ -59,7 +60,7 @@ def replay(
     case = compare_one(registry, target, (), named, 0, None, judge, first)
     report = Report(target.id, (case,), system_of(registry, device))
     ran = {row.candidate for row in case.rows}
-    reasons = {skip.candidate: skip.reason for skip in case.skipped}
+    reasons = {skip.candidate: skip.because for skip in case.skipped}
     gone = {(each.backend, each.variant) for each in index.found} - ran
     if any(each is not None for each in (backend, variant, device)):
         gone = {place for place in gone if place in reasons}
@@ -148,9 +149,7 @@ def _beside(opened: Opened, case: CaseReport, row: Comparison, found: Found | No
 def _different(before: NumpyArray | None, here: NumpyArray | None) -> int | None:
     if before is None or here is None or (before.shape, before.dtype) != (here.shape, here.dtype):
         return None
-    bits = f"u{here.dtype.itemsize}"
-    pair = (np.ascontiguousarray(array).reshape(-1).view(bits) for array in (before, here))
-    return int(np.count_nonzero(np.not_equal(*pair)))
+    return int(np.count_nonzero(other_bits(before, here)))
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[Difference]:
@@ -160,13 +159,10 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[
             yield Difference(name, before.get(name, "none"), now.get(name, "none"))
 
 
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _flat(item, f"{name} {key}".strip())
-    else:
-        text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        yield told(name, 80), told(text, 200)
+def _flat(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for path, leaf in leaves(value):
+        text = ", ".join(map(str, leaf)) if isinstance(leaf, list | tuple) else str(leaf)
+        yield told(" ".join(path), 80), told(text, 200)
 
 
 def _sources(opened: Opened, op: Op, case: CaseReport) -> Iterator[Difference]:

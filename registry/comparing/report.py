@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ContractError
 from ..judging.accuracy import combine
-from ..judging.judge import Skip, skipped_lines
+from ..judging.judge import Skip
 from .records import CaseReport, Comparison
 
 
@@ -138,10 +138,6 @@ class Report:
             "backends": [verdict.as_dict() for verdict in self.backends],
             "system": dict(self.system),
         }
-
-    def skipped_lines(self) -> list[str]:
-        """A line for each backend and reason: the first variant, and how many more were skipped for it."""
-        return skipped_lines(self.skipped)
 
     def table(self) -> list[tuple[str, ...]]:
         """The rows for printing: one for each output of each backend and variant, over all cases."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..judging.judge import skipped_lines
 from ..judging.rounding import BUCKETS
 from ..text import lay_out
 from .records import Comparison
@@ -30,7 +31,7 @@ MAX_SHOWN = 5
 
 def lines(report: Report) -> list[str]:
     """The whole report, line by line."""
-    below = [*skipped_lines(report), *failure_lines(report), *verdict_lines(report)]
+    below = [*missing_lines(report), *failure_lines(report), *verdict_lines(report)]
     return [
         report.request,
         f"  against {report.against}",
@@ -66,9 +67,9 @@ def bucket_names() -> list[str]:
     return [f"{'<=' if limit else ''}{limit:g}" for limit in BUCKETS] + ["beyond"]
 
 
-def skipped_lines(report: Report) -> list[str]:
-    """Who did not run, and why."""
-    found = report.skipped_lines()
+def missing_lines(report: Report) -> list[str]:
+    """Who did not run, and why; and the cases in which nothing ran."""
+    found = skipped_lines(report.skipped)
     nothing = [str(case.number) for case in report.cases if not case.rows]
     if nothing and len(report.cases) > 1:
         found.append(f"nothing ran in cases {', '.join(nothing)}: no backend accepts them")

@@ -16,7 +16,16 @@ from ..calling.request import Request
 from ..dtypes import FLOATS
 from ..errors import ContractError, typed_line
 from ..judging.accuracy import Expected
-from ..judging.judge import NOT_JUDGED, NOT_PROMISED, Judge, available, decide_each, make_judge, run_poisoned
+from ..judging.judge import (
+    NOT_JUDGED,
+    NOT_PROMISED,
+    Judge,
+    available,
+    decide_each,
+    make_judge,
+    other_bits,
+    run_poisoned,
+)
 from ..judging.rounding import units
 from ..opinfo import Op
 from .cases import Case
@@ -235,10 +244,9 @@ def _different(left: NumpyArray, right: NumpyArray) -> int:
     """Elements that differ in their bits; NaN has many, all the same here."""
     if (left.shape, left.dtype) != (right.shape, right.dtype):
         return max(left.size, right.size, 1)
-    bits = f"u{left.dtype.itemsize}"
-    differ = np.ascontiguousarray(left).view(bits) != np.ascontiguousarray(right).view(bits)
+    differ = other_bits(left, right)
     if left.dtype.name in FLOATS:
-        differ = differ.reshape(left.shape) & ~(np.isnan(left) & np.isnan(right))
+        differ &= ~(np.isnan(left) & np.isnan(right))
     return int(np.count_nonzero(differ))
 
 

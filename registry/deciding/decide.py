@@ -61,7 +61,7 @@ def decide(request: Request, offers: Iterable[Offer], policy: Policy = Policy())
     for offer in offers:
         winner = next((each for each in candidates if each.verdict == "chosen"), None)
         with metered():  # each backend by itself: a manifest that asks too much stops none of the others
-            own = _judge_offer(request, offer, policy, winner)
+            own = _weigh(request, offer, policy, winner)
         candidates += own
         if all(each.verdict == "rejected" for each in own):
             refusing.append((offer, own))
@@ -71,7 +71,7 @@ def decide(request: Request, offers: Iterable[Offer], policy: Policy = Policy())
     return Decision(request, tuple(candidates), tuple(filter(None, notes)))
 
 
-def _judge_offer(request: Request, offer: Offer, policy: Policy, winner: Candidate | None) -> list[Candidate]:
+def _weigh(request: Request, offer: Offer, policy: Policy, winner: Candidate | None) -> list[Candidate]:
     candidates = [
         Candidate(offer.backend, r.variant, "rejected", r.condition, r.found, r.needed, r.condition)
         for r in offer.claims

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HEADER = ("#", "backend", "variant", "verdict", "because", "found", "needed")
 
-Verdict = Literal["chosen", "eligible", "rejected", "not tried"]
+Standing = Literal["chosen", "eligible", "rejected", "not tried"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Candidate:
 
     backend: str
     variant: str
-    verdict: Verdict
+    verdict: Standing
     because: str = ""
     found: str = ""
     needed: str = ""

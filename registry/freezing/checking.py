@@ -15,7 +15,7 @@ from ..calling.request import Request
 from ..deciding.decision import Candidate, Decision
 from ..errors import NoPlanError, RegistryError
 from ..planning.making import bind_call, settle
-from ..text import counted, lay_out
+from ..text import counted, lay_out, leaves
 from .decision_lock import DecisionLock, read_lock
 from .records import Asked, Chosen, Decided, as_plain, chosen_of, parse_tensor, system_of
 
@@ -112,20 +112,20 @@ class Check:
 def check(registry: Registry, path: Path) -> Check:
     """Decides every request of a lock anew; see ``Registry.check``."""
     lock = read_lock(path)
-    judges: dict[str, Registry] = {}
-    found = [each for decided in lock.decisions for each in _differences(registry, lock, decided, judges)]
+    made: dict[str, Registry] = {}
+    found = [each for decided in lock.decisions for each in _differences(registry, lock, decided, made)]
     return Check(str(path), len(lock.decisions), tuple(found), tuple(_changes(registry, lock)))
 
 
 def _differences(
-    registry: Registry, lock: DecisionLock, decided: Decided, judges: dict[str, Registry]
+    registry: Registry, lock: DecisionLock, decided: Decided, made: dict[str, Registry]
 ) -> Iterator[Difference]:
     asked, was = decided.asked, decided.chosen
     try:
-        judge = _judge(registry, asked.settings, judges)
-        call, request = _bind(judge, asked, lock.path)
-        decision, _, _ = settle(judge.catalog, call, request, explained=True)
-        now = chosen_of(judge.catalog, call, decision)
+        settled = _registry_with(asked.settings, registry, made)
+        call, request = _bind(settled, asked, lock.path)
+        decision, _, _ = settle(settled.catalog, call, request, exhaustive=True)
+        now = chosen_of(settled.catalog, call, decision)
     except NoPlanError as error:
         rows = [_row_of("was", was, error.decision)] if error.decision else []
         yield Difference(str(asked), "choice", was, rows=tuple(rows), message="no candidate accepts it now")
@@ -141,15 +141,15 @@ def _differences(
             yield Difference(str(asked), "source", was, now, message=message, diffs=diffs)
 
 
-def _judge(registry: Registry, settings: Mapping[str, Any], judges: dict[str, Registry]) -> Registry:
-    """A registry with the plugins of this one and the settings of a request."""
+def _registry_with(settings: Mapping[str, Any], registry: Registry, made: dict[str, Registry]) -> Registry:
+    """A registry with the plugins of this one and the settings of a request; ``made`` keeps them."""
     name = json.dumps(settings, sort_keys=True)
-    if name not in judges:
-        made = Registry(registry.catalog.extra, entry_points=registry.catalog.entry_points)
+    if name not in made:
+        found = Registry(registry.catalog.extra, entry_points=registry.catalog.entry_points)
         if settings:
-            made.configure(**settings)
-        judges[name] = made
-    return judges[name]
+            found.configure(**settings)
+        made[name] = found
+    return made[name]
 
 
 def _bind(registry: Registry, asked: Asked, path: Path) -> tuple[Call, Request]:
@@ -254,12 +254,8 @@ def _changes(registry: Registry, lock: DecisionLock) -> Iterator[Change]:
             yield change
 
 
-def _flat(value: Any, name: str = "") -> dict[str, str]:
+def _flat(value: Mapping[str, Any]) -> dict[str, str]:
     """The leaves of a mapping, as texts by dotted names."""
-    if not isinstance(value, Mapping):
-        return {name: value if isinstance(value, str) else json.dumps(value)}
     return {
-        path: text
-        for key, item in value.items()
-        for path, text in _flat(item, f"{name}.{key}" if name else str(key)).items()
+        ".".join(path): leaf if isinstance(leaf, str) else json.dumps(leaf) for path, leaf in leaves(value)
     }

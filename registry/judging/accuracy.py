@@ -34,7 +34,6 @@ Array = npt.NDArray[Any]
 RELATIVE = {"float16": 2e-6, "bfloat16": 2e-6, "float32": 2e-6, "float64": 1e-12}
 # Units in the last place that are near enough whatever the magnitude.
 STEPS = {"float16": 1.0, "bfloat16": 1.0, "float32": 0.0, "float64": 0.0}
-_COARSENESS = ("float64", "float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,6 @@ def judge(
     expected: Expected,
     dtype: str,
     *,
-    allow_dtype: bool = False,
     tolerance: Tolerance | None = None,
 ) -> Verdict:
     """Whether ``actual`` is near enough to the right answer for a tensor of ``dtype``.
@@ -129,47 +127,39 @@ def judge(
     number. Without, an infinity matches where the value rounds to it. NaN matches NaN and nothing else.
     Integers and booleans have to be equal.
 
-    An ``actual`` of another dtype fails; with ``allow_dtype`` it is taken as ``dtype`` and noted.
+    An ``actual`` of another dtype fails.
     """
-    early, note = _form(actual, expected.value.shape, numpy_dtype(dtype), allow_dtype)
-    if early is not None:
-        return early
-    with np.errstate(over="ignore"):
-        actual = actual.astype(numpy_dtype(dtype), copy=False)
+    other_form = _form(actual, expected.value.shape, numpy_dtype(dtype))
+    if other_form is not None:
+        return other_form
     if dtype not in FLOATS:
-        return _equal(actual, expected.value, note)
+        return _equal(actual, expected.value)
     allowed = tolerance or default_tolerance(dtype)
     limit = allowed.relative * (expected.floor + expected.magnitude)
-    return _verdict(actual, expected.value, dtype, limit, allowed.steps, note)
+    return _verdict(actual, expected.value, dtype, limit, allowed.steps)
 
 
-def judge_pair(
-    actual: Array, other: Array, *, allow_dtype: bool = False, tolerance: Tolerance | None = None
-) -> Verdict:
+def judge_pair(actual: Array, other: Array, *, tolerance: Tolerance | None = None) -> Verdict:
     """Whether two results agree, where no right answer is known. ``other`` counts as expected.
 
     Each may be off by the tolerance of :func:`judge`, so twice that is allowed between them, the
     larger of the two for the magnitude and 1 for the floor of float32 and float64. Infinity only
     matches the same infinity, NaN only NaN. Integers and booleans have to be equal.
 
-    Two dtypes are a failure; with ``allow_dtype`` the coarser of two floating-point dtypes is used
-    for both, and noted.
+    Two dtypes are a failure.
     """
-    early, note = _form(actual, other.shape, other.dtype, allow_dtype)
-    if early is not None:
-        return early
-    if actual.dtype.name not in FLOATS:
-        return _equal(actual, other, note)
-    coarser = max(actual.dtype, other.dtype, key=lambda kind: _COARSENESS.index(kind.name))
-    dtype = coarser.name
-    with np.errstate(over="ignore"):
-        actual, other = actual.astype(coarser, copy=False), other.astype(coarser, copy=False)
+    other_form = _form(actual, other.shape, other.dtype)
+    if other_form is not None:
+        return other_form
+    dtype = actual.dtype.name
+    if dtype not in FLOATS:
+        return _equal(actual, other)
     value = other.astype(np.float64)
     magnitude = np.maximum(np.abs(actual.astype(np.float64)), np.abs(value))
     floor = 0.0 if STEPS[dtype] else 1.0
     allowed = tolerance or default_tolerance(dtype)
     limit = 2 * allowed.relative * (floor + magnitude)
-    return _verdict(actual, value, dtype, limit, 2 * allowed.steps, note, next_to_infinity=False)
+    return _verdict(actual, value, dtype, limit, 2 * allowed.steps, next_to_infinity=False)
 
 
 def combine(verdicts: Sequence[Verdict]) -> Verdict:
@@ -192,28 +182,24 @@ def combine(verdicts: Sequence[Verdict]) -> Verdict:
     return replace(worst, **changed)
 
 
-def _form(
-    actual: Array, shape: tuple[int, ...], dtype: np.dtype[Any], allow_dtype: bool
-) -> tuple[Verdict | None, str | None]:
+def _form(actual: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Verdict | None:
+    """What is wrong where shape or dtype is another one."""
     if actual.shape != shape:
-        return Verdict(False, f"shape {list(actual.shape)}, expected {list(shape)}"), None
-    if actual.dtype == dtype:
-        return None, None
-    note = f"dtype {actual.dtype.name}, expected {dtype.name}"
-    comparable = actual.dtype.name in FLOATS and dtype.name in FLOATS
-    return (None, note) if allow_dtype and comparable else (Verdict(False, note), None)
+        return Verdict(False, f"shape {list(actual.shape)}, expected {list(shape)}")
+    if actual.dtype != dtype:
+        return Verdict(False, f"dtype {actual.dtype.name}, expected {dtype.name}")
+    return None
 
 
-def _equal(actual: Array, other: Array, note: str | None) -> Verdict:
+def _equal(actual: Array, other: Array) -> Verdict:
     differs = actual != other
     if not differs.any():
-        return Verdict(True, note=note, compared=actual.size)
+        return Verdict(True, compared=actual.size)
     index = _index(np.argmax(differs), actual.shape)
     return Verdict(
         False,
         f"{np.count_nonzero(differs)} of {actual.size} elements differ",
-        note,
-        actual.size,
+        compared=actual.size,
         worst=index,
         worst_actual=float(actual[index]),
         worst_expected=float(other[index]),
@@ -226,7 +212,6 @@ def _verdict(
     dtype: str,
     limit: Array,
     steps: float,
-    note: str | None,
     *,
     next_to_infinity: bool = True,
 ) -> Verdict:
@@ -255,9 +240,8 @@ def _verdict(
     excess = np.where(np.isnan(excess), np.inf, excess)
 
     worst, reason = None, None
-    if not excess.size:
-        note = "; ".join(part for part in (note, "0 elements compared") if part)
-    else:
+    note = None if excess.size else "0 elements compared"
+    if excess.size:
         index = _index(np.argmax(excess), excess.shape)
         worst = index if excess[index] > 0 else None
         if excess[index] > 1:

@@ -34,7 +34,7 @@ class Skip(NamedTuple):
 
     backend: str
     variant: str
-    reason: str
+    because: str
 
     @property
     def candidate(self) -> tuple[str, str]:
@@ -50,11 +50,11 @@ def skipped(decision: Decision) -> tuple[Skip, ...]:
 def skipped_lines(rows: Sequence[Skip]) -> list[str]:
     """A line for each backend and reason: the first variant, and how many more were skipped for it."""
     runs: dict[tuple[str, str], list[str]] = {}
-    for backend, variant, reason in rows:
-        runs.setdefault((backend, reason), []).append(variant)
+    for backend, variant, because in rows:
+        runs.setdefault((backend, because), []).append(variant)
     return [
-        f"skipped: {backend} {first}{f' and {len(others)} more' if others else ''}: {reason}"
-        for (backend, reason), (first, *others) in runs.items()
+        f"skipped: {backend} {first}{f' and {len(others)} more' if others else ''}: {because}"
+        for (backend, because), (first, *others) in runs.items()
     ]
 
 
@@ -111,6 +111,14 @@ def poisoned(tensor: TensorType) -> NumpyArray:
     dtype = numpy_dtype(tensor.dtype)
     bits = np.full((*tensor.shape, dtype.itemsize), 0xFF, np.uint8)
     return bits.view(dtype).reshape(tensor.shape)
+
+
+def other_bits(left: NumpyArray, right: NumpyArray) -> NumpyArray:
+    """Which elements of two arrays of one shape and dtype have other bits: a mask of that shape."""
+    bits = f"u{left.dtype.itemsize}"
+    one, other = (np.ascontiguousarray(array).reshape(-1).view(bits) for array in (left, right))
+    differ: NumpyArray = (one != other).reshape(left.shape)
+    return differ
 
 
 @dataclass(frozen=True)

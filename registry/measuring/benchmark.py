@@ -102,10 +102,7 @@ class Benchmark:
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """A row of plain data for each candidate, skipped ones too, each with what it holds for."""
-        skips = [
-            {"backend": skip.backend, "variant": skip.variant, "verdict": "skipped", "because": skip.reason}
-            for skip in self.skipped
-        ]
+        skips = [{**skip._asdict(), "verdict": "skipped"} for skip in self.skipped]
         facts = {name: value for name, value in self.system.items() if name != "devices"}
         devices = self.system["devices"]
         return [

@@ -67,7 +67,6 @@ def make_plan(
         types=types,
         target=catalog.backend(row.backend),
         executable=executable,
-        single=call.single,
         catalog=catalog,
         readers=readers,
         finished=finished,
@@ -76,11 +75,11 @@ def make_plan(
 
 
 def settle(
-    catalog: Catalog, call: Call, request: Request, *, explained: bool = False
+    catalog: Catalog, call: Call, request: Request, *, exhaustive: bool = False
 ) -> tuple[Decision, Executable | None, BackendError | None]:
     """Decides, and prepares what is chosen; where that fails, decides again without it, and warns.
 
-    ``explained`` decides on every candidate, and leaves what failed to the rows of the decision.
+    ``exhaustive`` decides on every candidate, and leaves what failed to the rows of the decision.
 
     Returns:
         The decision, what is ready to run (None where there is nothing to compute), and the last failure.
@@ -91,12 +90,12 @@ def settle(
     failures: dict[tuple[str, str | None], str] = {}
     cause: BackendError | None = None
     while True:
-        decision = choose(catalog, call, request, Policy(failures=failures, exhaustive=explained))
+        decision = choose(catalog, call, request, Policy(failures=failures, exhaustive=exhaustive))
         if decision.chosen is None and cause is not None:
             if call.variant is not None:
                 raise cause
             raise NoPlanError(f"no candidate could be prepared\n{decision}", decision=decision) from cause
-        if cause is not None and call.variant is None and not explained:
+        if cause is not None and call.variant is None and not exhaustive:
             warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=5)
         row = decision.require()
         assert row.claim is not None

@@ -43,7 +43,6 @@ class Plan:
     types: Mapping[str, ArrayType]
     target: Backend
     executable: Executable | None
-    single: bool
     catalog: Catalog
     readers: Readers
     finished: Callable[[Plan], None]
@@ -194,7 +193,7 @@ class Plan:
     @cached_property
     def _collect(self) -> Callable[[Iterable[Any]], Any]:
         """What makes the results one: the only one itself, or a named tuple."""
-        return _only if self.single else _result_type(self.request.asked)._make
+        return _only if self.call.single else _result_type(self.request.asked)._make
 
     def _at_home(self, device: str) -> bool:
         """Whether a device is of the plan's backend; by name, for a refresh makes new backend objects."""
