@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from registry.calling.request import Request
-from registry.hookspecs import Availability, Backend, Claim, Executable, Refusal, RenderedPass
-from registry.opinfo import Op
+from registry import Availability, Backend, Claim, Executable, Op, Refusal, RenderedPass, Request
 
 from . import libraries
 from .devices import Profile, open_profile, parse_profile, probe

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from registry.errors import BackendError
+from registry import BackendError
 from registry.files import cache_folder, write_whole
 
 OPTIONS = ("--std=c++17",)

@@ -10,8 +10,8 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
-from registry.errors import BackendError, ContractError, suggestion
-from registry.hookspecs import Availability
+from registry import Availability, BackendError, ContractError
+from registry.errors import suggestion
 
 INSTALL = "pip install 'kernel-registry[cuda13]' (or [cuda12], as the driver's CUDA version is)"
 WHEELS = ("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")

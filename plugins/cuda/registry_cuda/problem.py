@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from registry.calling.request import Request
+from registry import Request
 
 from .sources import ITEM_BYTES
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from registry.calling.request import Request
-from registry.hookspecs import Claim, Predicate
+from registry import Claim, Predicate, Request
 
 from . import sources
 from .problem import Problem, read_problem

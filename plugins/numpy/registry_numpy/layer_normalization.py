@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from registry.judging.accuracy import Expected
+from registry import Expected
 
 from .normalize import add_and_normalize
 from .reference import added, normalized

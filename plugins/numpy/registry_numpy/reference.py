@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from registry.judging.accuracy import Expected
+from registry import Expected
 
 Array = npt.NDArray[Any]
 

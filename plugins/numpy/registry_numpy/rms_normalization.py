@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from registry.judging.accuracy import Expected
+from registry import Expected
 
 from . import simplified_layer_normalization
 from .simplified_layer_normalization import blocked
