@@ -41,10 +41,22 @@ def find_op(reg: Registry, name: str, frozen: bool) -> Op:
     return reg.op(name)
 
 
+_PINS = (
+    click.option("--variant", help="Pin one variant."),
+    click.option(
+        "--tunable",
+        "tunables",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Set a tunable of the manifest.",
+    ),
+)
+
+
 def call_options(
-    data: bool, op_required: bool = True, profile: bool = True
+    data: bool, op_required: bool = True, profile: bool = True, pinned: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The options of every command that takes a call."""
+    """The options of every command that takes a call; ``pinned``: a variant and tunables, too."""
     options = [
         click.argument("op", required=op_required),
         click.argument("tensors", nargs=-1, metavar="[NAME=FILE.npy|NAME=SHAPE[:DTYPE]]..."),
@@ -58,14 +70,7 @@ def call_options(
         click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set an attribute."),
         click.option("--outputs", help="Outputs, separated by commas."),
         click.option("--backend", help="A backend, or several separated by commas, in order."),
-        click.option("--variant", help="Pin one variant."),
-        click.option(
-            "--tunable",
-            "tunables",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Set a tunable of the manifest.",
-        ),
+        *(_PINS if pinned else ()),
         click.option("--device", help="name, name:0 or name:part of the adapter's name."),
         click.option(
             "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of drawn tensors."
@@ -100,11 +105,11 @@ def read_call(
     settings: tuple[str, ...],
     outputs: str | None,
     backend: str | None,
-    variant: str | None,
-    tunables: tuple[str, ...],
     device: str | None,
     seed: int,
     frozen: bool,
+    variant: str | None = None,
+    tunables: tuple[str, ...] = (),
     profile: str | None = None,
 ) -> tuple[Op, dict[str, Any]]:
     """The op and the keyword arguments of a call, from what the command line gave.

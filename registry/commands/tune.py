@@ -23,7 +23,7 @@ _STYLES = {"chosen": "bold green", "ok": "green", "wrong": "bold red", "failed":
 
 
 @click.command("tune", short_help="Measure what is fastest for a call, and keep the choice.")
-@call_options(data=True, op_required=False)
+@call_options(data=True, op_required=False, pinned=False)
 @click.option("--on", "place", metavar="DEVICE", help="Measure with the tensors on this device.")
 @click.option("--list", "listed", is_flag=True, help="Show the choices that are kept, of OP or all.")
 @click.option("--clear", is_flag=True, help="Forget the choices that are kept, of OP or all.")
