@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DTYPES
 from ..errors import ContractError
 from ..manifest import Arg
 from ..opinfo import Op
 from .cases import Case, Tensor
+
+if TYPE_CHECKING:
+    from ..api import Registry
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 31, 33, 64, 100, 255, 257, 768, 1000, 1023, 4096, 4097)
 """Awkward lengths: around the powers of two and the widths that kernels work in."""
@@ -37,7 +40,7 @@ def shapes_beside(shape: Shape) -> list[Shape]:
 
 
 def attribute_values(op: Op, name: str) -> list[Any]:
-    """Values for an attribute; None, the first, stands for leaving it away."""
+    """Values for an attribute; None, the first, stands for leaving it out."""
     default = op.attributes.get(name)
     constraint = op.manifest.attribute_constraints.get(name)
     if constraint is not None and constraint.values is not None:
@@ -52,7 +55,7 @@ def attribute_values(op: Op, name: str) -> list[Any]:
 
 
 def scalar_values(arg: Arg) -> list[Any]:
-    """Values for a scalar argument; None stands for leaving it away."""
+    """Values for a scalar argument; None stands for leaving it out."""
     values: dict[str, list[Any]] = {
         "u32": [1, 0, 7],
         "i32": [1, 0, -3],
@@ -68,11 +71,8 @@ def dtypes_of(op: Op, variable: str) -> list[str]:
     return [dtype for dtype in op.allowed_dtypes(variable) if dtype in DTYPES] or ["float32"]
 
 
-def complaint(registry: Any, op: Op, case: Case) -> str | None:
-    """The argument that the contract blames, an empty text when it names none, None when it takes the case.
-
-    ``registry`` is a `registry.Registry`.
-    """
+def complaint(registry: Registry, op: Op, case: Case) -> str | None:
+    """The argument that the contract blames: empty when it names none, None when it takes the case."""
     try:
         registry.infer(op, **case.pairs())
     except ContractError as error:
@@ -80,7 +80,7 @@ def complaint(registry: Any, op: Op, case: Case) -> str | None:
     return None
 
 
-def inferred(registry: Any, op: Op, case: Case) -> dict[str, Tensor]:
+def inferred(registry: Registry, op: Op, case: Case) -> dict[str, Tensor]:
     """The outputs of a legal case."""
     found = registry.infer(op, **case.pairs())
-    return {role: Tensor(tuple(shape), dtype) for role, (shape, dtype) in found.items()}
+    return {role: Tensor(tuple(map(int, shape)), dtype) for role, (shape, dtype) in found.items()}

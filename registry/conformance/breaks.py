@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..api import Registry
 from ..calling.call import OPTIONS
 from ..dtypes import DTYPES
 from ..opinfo import Op
 from .arguments import attribute_values, complaint, inferred, ranks_of, shapes_beside
 from .cases import Case, Tensor
+
+if TYPE_CHECKING:
+    from ..api import Registry
 
 NOT_A_NAME = "no_such_name"
 OTHER_DTYPES = ("int32", "float64", "bool", "float16")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from ..api import Registry
 from ..calling.arrays import NumpyArray, overlaps
 from ..calling.call import parse_call
 from ..calling.parts import samples
@@ -29,6 +28,9 @@ from ..judging.judge import (
 from ..judging.rounding import units
 from ..opinfo import Op
 from .cases import Case
+
+if TYPE_CHECKING:
+    from ..api import Registry
 
 Place = tuple[str, str]
 """A backend and a variant."""

@@ -25,7 +25,7 @@ class Draft:
         picks: for each input that takes part, which of `shapes_beside` the primary one it has, by number,
             so that it follows when the primary shape changes.
         dtypes: by type variable.
-        attrs, args: None stands for leaving one away.
+        attrs, args: None stands for leaving one out.
     """
 
     shape: Shape

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
-from ..api import Registry
 from ..errors import RegistryError
 from ..judging.judge import available, decide_each
 from ..opinfo import Op
 from .cases import Case
 from .checks import Place
 from .strategies import legal_cases
+
+if TYPE_CHECKING:
+    from ..api import Registry
 
 
 def drawn(

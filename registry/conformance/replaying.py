@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from ..api import Registry
+from typing import TYPE_CHECKING
+
 from ..opinfo import Op
 from .cases import Case
 from .checks import check
 from .refusals import check_refused, with_spy
 from .report import ConformanceReport, Failure, command_name
 from .tally import Tally
+
+if TYPE_CHECKING:
+    from ..api import Registry
 
 
 def replay(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from ..api import Registry
 from ..calling.call import parse_call
 from ..deciding.conditions import conditions_met
 from ..deciding.decision import Candidate
@@ -32,6 +31,9 @@ from .breaks import breaks
 from .cases import Case, Layout, Special, Tensor
 from .checks import Place
 from .drafts import Draft
+
+if TYPE_CHECKING:
+    from ..api import Registry
 
 MANY_ROWS = (65536, 65537, 3 * 21846)
 """More rows than one dimension of a grid has workgroups."""

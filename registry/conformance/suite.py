@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from ..api import Registry
 from ..opinfo import Op
 from .cases import Case
 from .checks import CaseOutcome, Check, Fault, Place, make_ready, try_candidate
@@ -18,6 +17,9 @@ from .refusals import REFUSAL, check_refused, with_spy
 from .report import MAX_FAILURES, ConformanceReport, Failure, command_name
 from .strategies import illegal_cases, legal_cases
 from .tally import Tally
+
+if TYPE_CHECKING:
+    from ..api import Registry
 
 
 class _Wrong(Exception):
