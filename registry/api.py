@@ -174,8 +174,8 @@ class Registry(Dispatcher):
         """Within it, the decision of every plan that is made or run is kept: of any thread, each request
         once.
 
-        What it gives goes to ``freeze``. One may be inside another. While none is open, a run asks nothing
-        but whether there is one.
+        What it gives goes to ``freeze``. One may be inside another. While no log is open, a run only checks
+        an empty tuple.
         """
         from .freezing.recording import Log
 

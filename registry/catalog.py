@@ -299,7 +299,8 @@ def _probe(backend: Backend, options: Mapping[str, Any]) -> Availability:
         backend.check_options(options)
         part = options.get("device")
         if part not in (None, "0") and type(backend).place is Backend.place:
-            found, needed = f"no device {part!r}: it works on host arrays", f"{backend.name!r} alone"
+            found = f"no device {part!r}: it works on host arrays"
+            needed = f'device="{backend.name}", or leave device= out'
             return Availability(False, "the device is there", found, needed)
         here = backend.probe(options)
         if not isinstance(here, Availability):

@@ -51,7 +51,7 @@ class _Group(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's own last flush
             if error.errno == errno.EPIPE:  # nobody reads on, which is no fault
                 sys.exit(1)
-            click.echo(f"what is printed cannot be written: {error.strerror}", err=True)
+            click.echo(f"cannot write the output: {error.strerror}", err=True)
             sys.exit(2)
 
 

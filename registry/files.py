@@ -33,7 +33,7 @@ def path_of(value: object, name: str) -> Path:
     """A path that a caller gives.
 
     Raises:
-        ContractError: it is none; ``name`` says of which argument.
+        ContractError: it is not a path; ``name`` says of which argument.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text:
@@ -55,7 +55,7 @@ def write_whole(file: Path, data: bytes | memoryview, private: bool = False) -> 
     ``/dev/null`` or a pipe, is written to and stays what it is.
 
     Raises:
-        OSError: the folder cannot be made or written to, or the name can be none.
+        OSError: the folder cannot be made or written to, or no file can have the name.
     """
     if "\0" in str(file):
         raise OSError(errno.EINVAL, "a name cannot hold a zero byte")

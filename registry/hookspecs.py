@@ -231,11 +231,13 @@ class Backend:
 
     def place(self, array: np.ndarray[Any, Any], options: Mapping[str, Any]) -> Any:
         """Copies a host array to the device; ``options`` as for ``probe``."""
-        raise ContractError(f"backend {self.name!r} works on host arrays; it has no device to copy to")
+        text = f"backend {self.name!r} works on host arrays; it has no device to copy to"
+        raise ContractError(f"{text}; pass the array to run as it is")
 
     def empty(self, shape: tuple[int, ...], dtype: str, options: Mapping[str, Any]) -> Any:
         """A tensor of undefined contents on the device; ``options`` as for ``probe``."""
-        raise ContractError(f"backend {self.name!r} works on host arrays; it has no device to allocate on")
+        text = f"backend {self.name!r} works on host arrays; it has no device to allocate on"
+        raise ContractError(f"{text}; pass a NumPy array to run")
 
     def reader(self, kind: type) -> Callable[[Any], Hashable] | None:
         """A quick way to tell this backend's tensors of a type apart, or None.

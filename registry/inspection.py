@@ -94,13 +94,17 @@ class Inspection:
 
         Dimensions may have names: ``X=(("batch", "seq", 768), "float32")``. A name is a size of at least 2
         that differs from every other name and number of the call; it comes back in the outputs' shapes.
+        ``backend``, ``device`` and ``profile`` change nothing here, but must name backends that there are.
 
         Raises:
             ContractError: the call breaks the contract, or an output's dimension is computed from names.
         """
         from .calling.symbols import infer
+        from .deciding.selection import considered
 
-        return infer(self._bind, parse_call(self.op(op), tensors, named))
+        call = parse_call(self.op(op), tensors, named)
+        considered(self.catalog, call)
+        return infer(self._bind, call)
 
     def peak_memory(self, op: str | Op, /, *tensors: Any, **named: Any) -> dict[str, int | None]:
         """The most bytes of scratch a run holds, by backend: inputs and outputs are not counted, nor their

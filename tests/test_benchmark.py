@@ -110,8 +110,8 @@ def test_rows_as_data_say_what_they_hold_for(monkeypatch: Any, clock: Clock, cal
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"out": np.empty((1, 6, 8), "f4")}, "leave out= away"),
-        ({"profile": {"alpha": {}}}, "leave profile= away"),
+        ({"out": np.empty((1, 6, 8), "f4")}, "remove out="),
+        ({"profile": {"alpha": {}}}, "remove profile="),
         ({"X": ((1, 6, 8), "float32")}, "holds no data"),
     ],
 )

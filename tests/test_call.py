@@ -68,7 +68,7 @@ def test_attributes_by_keyword_and_by_mapping(shared: Registry) -> None:
         ((X, X, V), {"outputs": ("output", "output")}, "asked for twice"),
         ((X, X, V), {"outputs": ("output", "outputT")}, "asked for twice"),
         ((X, X, V), {"outputs": ()}, "no output is asked for"),
-        ((X, X, V), {"profile": {"numpy": {}}}, "use explain, render or infer"),
+        ((X, X, V), {"profile": {"numpy": {}}}, "use explain, render, lint or peak_memory"),
         ((X, X, V), {"variant": "nonsense"}, "no variant 'nonsense'"),
         ((X, X, V), {"device": "webgpu:0"}, "belongs to backend 'webgpu'"),
     ],
@@ -213,6 +213,16 @@ def test_infer_needs_no_data(shared: Registry) -> None:
     ) == {"mean": ((2, 3, 1), "float32")}
     with pytest.raises(ContractError, match="needs an array"):
         shared.run(SLN, ((2, 3, 4), "float16"), ((3, 4), "float16"), ((4,), "float16"))
+
+
+def test_infer_takes_no_backend_that_is_not_there(shared: Registry) -> None:
+    pairs = {"X": ((2, 8), "float32"), "Scale": ((8,), "float32")}
+    assert shared.infer(LN, **pairs, profile={"numpy": {}}) == {"Y": ((2, 8), "float32")}
+    for option in ({"profile": {"nonsense": {}}}, {"backend": "nonsense"}, {"device": "nonsense:0"}):
+        with pytest.raises(ContractError, match="no backend 'nonsense'"):
+            shared.infer(LN, **pairs, **option)
+    with pytest.raises(ContractError, match=f"{LN}: profile= describes numpy, but backend= names webgpu"):
+        shared.infer(LN, **pairs, backend="webgpu", profile={"numpy": {}})
 
 
 def test_infer_with_names(shared: Registry) -> None:

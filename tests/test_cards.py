@@ -152,7 +152,7 @@ def test_what_a_backend_marks(every: Registry) -> None:
             return [Odd()]
 
     text = str(Registry([registry_manifests, plugin], entry_points=False).card("BiasAdd"))
-    assert "| `split` * |" in text and "other bits when the number of rows" in text
+    assert "| `split` * |" in text and "different bits when the number of rows changes" in text
     assert "Not offered: other, a | b: found c, needed d." in text
 
 

@@ -267,7 +267,7 @@ def test_cases_that_are_given() -> None:
             NUMPY.compare("LayerNormalization", Scale=V, cases=wrong)
     with pytest.raises(ContractError, match="cases=0; needed: an integer of at least 1"):
         NUMPY.compare("LayerNormalization", cases=0)
-    with pytest.raises(ContractError, match="cases=2 draws what is called; leave Scale away"):
+    with pytest.raises(ContractError, match="cases=2 draws the arguments itself; remove Scale"):
         NUMPY.compare("LayerNormalization", Scale=V, cases=2)
 
 

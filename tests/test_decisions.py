@@ -19,6 +19,7 @@ from hostile.bombs import write_package
 import registry
 from registry import ContractError, Registry
 from registry.cli import main
+from registry.environment import BESIDE
 from registry.freezing.decision_lock import DecisionLock, read_lock
 from registry.freezing.records import parse_tensor, tensor_text
 
@@ -89,6 +90,22 @@ def test_nothing_has_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert check.ok and check.count == 1 and not check.changes
     assert str(check) == f"{path}: 1 decision, as before"
     assert backend.clock.now == 1.0  # nothing ran for it
+
+
+def test_variables_that_settle_no_decision_are_no_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    backend = fake()
+    reg = registry_of(monkeypatch, backend.clock, backend)
+    path = frozen(reg, tmp_path / "decisions.lock")
+    for name in BESIDE:
+        monkeypatch.setenv(name, "1")
+    reg.refresh()
+    assert not reg.check(path).changes
+    monkeypatch.setenv("REGISTRY_SLOW_SOFTWARE", "1")
+    reg.refresh()
+    (change,) = reg.check(path).changes
+    assert str(change) == "environment.REGISTRY_SLOW_SOFTWARE: none -> 1"
 
 
 def test_another_choice_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -313,6 +313,7 @@ def test_a_failing_claim_gives_way_with_a_warning(fresh: Registry, monkeypatch: 
     assert plan is not None and plan.variant == "reference"
     rejected = plan.decision.rejected[-1]
     assert (rejected.variant, rejected.because) == ("blocked", "it could not be prepared")
+    assert rejected.needed == "another variant or backend"
     with pytest.raises(BackendError, match="it is broken today") as caught:
         fresh.run("LayerNormalization", **LN, variant="blocked")
     assert (caught.value.op, caught.value.variant, caught.value.line) == (

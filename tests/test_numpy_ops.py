@@ -28,6 +28,7 @@ from registry_numpy import (
     normalize,
     skip_layer_normalization,
 )
+from registry_numpy.backend import NumpyBackend
 
 BIAS_ADD, LN, SLN = bias_add, layer_normalization, skip_layer_normalization
 OPS = {"SkipLayerNormalization": SLN, "LayerNormalization": LN, "BiasAdd": BIAS_ADD}
@@ -611,6 +612,9 @@ def test_thread_count_is_checked(value: str, monkeypatch: pytest.MonkeyPatch) ->
     blocks.reset()
     with pytest.raises(ContractError, match=blocks.THREADS_VARIABLE):
         blocks.thread_count()
+    here = NumpyBackend().probe({})
+    assert not here.available
+    assert (here.found, here.needed) == (f"{blocks.THREADS_VARIABLE} is {value!r}", blocks.THREADS_NEEDED)
     monkeypatch.undo()
     blocks.reset()
     assert blocks.thread_count() >= 1

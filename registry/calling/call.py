@@ -101,7 +101,7 @@ def _backends(op: Op, value: Any) -> str | tuple[str, ...] | None:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise wrong(op, f"backend= is {value!r}; needed: a name or a sequence of names", "backend")
     if not value:
-        raise wrong(op, "backend= names no backend", "backend")
+        raise wrong(op, "backend= names no backend; name one, or leave it out", "backend")
     return tuple(value)
 
 
@@ -140,22 +140,25 @@ def _outputs(op: Op, outputs: Any, out: Any) -> tuple[tuple[str, ...], dict[str,
     if isinstance(out, Mapping):
         by_role = {role(name): value for name, value in out.items() if value is not None}
         if len(by_role) < sum(value is not None for value in out.values()):
-            raise wrong(op, "out names an output twice")
+            raise wrong(op, "out names an output twice; name it once, by role or by argument", "out")
         if asked is None:
             asked = list(by_role)
         extra = [name for name in by_role if name not in asked]
         if extra:
-            raise wrong(op, f"out holds {', '.join(extra)}, which outputs= does not ask for")
+            text = f"out holds {', '.join(extra)}, which outputs= does not ask for; ask for it, or remove it"
+            raise wrong(op, text, "out")
     else:
         asked = [spec.role for spec in op.outputs if spec.required] if asked is None else asked
         values = [] if out is None else [out] if is_pair(out) or not isinstance(out, list | tuple) else out
         if out is not None and len(values) != len(asked):
-            raise wrong(op, f"out holds {len(values)} arrays for {len(asked)} outputs: {', '.join(asked)}")
+            text = f"out holds {len(values)} arrays for {len(asked)} outputs: {', '.join(asked)}"
+            raise wrong(op, f"{text}; pass as many arrays as outputs", "out")
         by_role = dict(zip(asked, values, strict=False))
     if not asked:
-        raise wrong(op, "no output is asked for")
+        every = ", ".join(spec.role for spec in op.outputs)
+        raise wrong(op, f"no output is asked for; name one or several of {every} in outputs=", "outputs")
     if len(set(asked)) < len(asked):
-        raise wrong(op, f"an output is asked for twice: {', '.join(asked)}")
+        raise wrong(op, f"an output is asked for twice: {', '.join(asked)}; name each once", "outputs")
     return tuple(asked), by_role, single and len(asked) == 1
 
 

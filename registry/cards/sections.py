@@ -67,7 +67,7 @@ def variants(title: str, support: Support) -> Iterator[Section]:
     else:
         shared = []
     if not all(variant.batch_invariant for variant in support.variants):
-        paragraphs.append("What is marked * gives a row other bits when the number of rows is another one.")
+        paragraphs.append("Variants marked * may give a row different bits when the number of rows changes.")
     paragraphs += [f"Not offered: {refusal}." for refusal in support.refusals]
     rows = tuple(row for run in _runs(support.variants) for row in _lines(run, shared))
     header = ("variant", "priority", "dtypes", "runs when", "what")

@@ -81,12 +81,12 @@ def _run(
         except OSError as error:
             raise ContractError(f"{command[0]} cannot be run ({error})") from error
         if status != 0:
-            click.echo(f"{' '.join(command)} left with {status}; {file} is as it was", err=True)
+            click.echo(f"{' '.join(command)} exited with status {status}; {file} is unchanged", err=True)
             sys.exit(status if status > 0 else 128 - status)
         if not drafted.exists():
             raise ContractError(
-                f"{' '.join(command)} recorded nothing: it asked nothing of registry, "
-                "or left without Python's own end, as by os._exit"
+                f"{' '.join(command)} recorded nothing: it made no registry call, "
+                "or ended without exit handlers (os._exit)"
             )
         draft = read_lock(drafted)
         lock = add_draft(file, draft, sources)

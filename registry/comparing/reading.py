@@ -167,7 +167,7 @@ def _index(path: Path, data: bytes) -> Bundle:
             raise _no(path, f"{said}; needed: {FORMAT!r}, version 1")
         return msgspec.convert(document, Bundle)
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
-        raise _no(path, f"an index that is none ({shorten(str(error), 200)})") from error
+        raise _no(path, f"an invalid index ({shorten(str(error), 200)})") from error
 
 
 def told(text: str, width: int) -> str:

@@ -107,7 +107,7 @@ def _calls(
             others = [*(name for name in others if name != "inputs"), *map(str, named["inputs"])]
         if tensors or others:
             what = ", ".join(others) or "tensors"
-            raise wrong(op, f"cases={cases} draws what is called; leave {what} away")
+            raise wrong(op, f"cases={cases} draws the arguments itself; remove {what}")
         backend, variant = named.get("backend"), named.get("variant")
         drawn = draw(registry, op, cases=cases, seed=seed, backend=backend, variant=variant)
         return cases, ((((), {**named, **_arguments(case)}), case) for case in drawn)
@@ -156,7 +156,7 @@ def compare_one(
     for name in ("out", "profile"):
         if named.get(name) is not None:
             allocates = "compare allocates its own outputs, on this machine"
-            raise wrong(op, f"{allocates}; leave {name}= away", name)
+            raise wrong(op, f"{allocates}; remove {name}=", name)
     for role, value in call.tensors.items():
         if is_pair(value):
             raise wrong(op, f"{role} is a (shape, dtype) pair; a comparison needs an array", role)
@@ -212,7 +212,7 @@ class Keeper:
         self._bytes = 0
 
     def keep(self, value: NumpyArray, ok: bool) -> str:
-        """The digest of an output, which is kept if there is room; empty for what is no tensor of ours."""
+        """The digest of an output, which is kept if there is room; empty for a dtype that no tensor has."""
         if value.dtype.name not in DTYPES:
             return ""
         digest = digest_of(value)

@@ -146,7 +146,9 @@ def _against_claim(claim: Claim, offer: Offer, policy: Policy, conditions: Condi
     reason = reason or conditions.first_failure(claim)
     failure = policy.failures.get((offer.backend, claim.variant))
     if reason is None and failure is not None:
-        reason = Reason("prepares on this device", "it could not be prepared", failure)
+        reason = Reason(
+            "prepares on this device", "it could not be prepared", failure, "another variant or backend"
+        )
     return reason
 
 
@@ -173,7 +175,8 @@ def against_backend(offer: Offer, policy: Policy) -> Reason | None:
             f'a GPU, or backend="{offer.backend}"',
         )
     lost = policy.failures.get((offer.backend, None))
-    return Reason("device works", "device works", lost) if lost else None
+    needed = "registry.refresh(), or another device"
+    return Reason("device works", "device works", lost, needed) if lost else None
 
 
 def _rejected(backend: str, variant: str, reason: Reason, claim: Claim | None = None) -> Candidate:

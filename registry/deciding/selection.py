@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ..calling.call import Call
+from ..calling.call import Call, wrong
 from ..calling.request import Request
 from ..catalog import Catalog
 from ..errors import BackendError, ContractError, blaming, suggestion
@@ -112,22 +112,24 @@ def considered(catalog: Catalog, call: Call) -> tuple[str, ...]:
     names = None if asked is None else tuple(catalog.known(name) for name in asked)
     if call.profile is not None:
         if not isinstance(call.profile, Mapping):
-            raise ContractError(f"profile= is {call.profile!r}; needed: a mapping of backends to devices")
+            text = f"profile= is {call.profile!r}; needed: a mapping of backends to devices"
+            raise wrong(call.op, text, "profile")
         given = tuple(catalog.known(name) for name in call.profile)
         if not given:
-            raise ContractError("profile={} describes no device; needed: a mapping of backends to devices")
+            text = "profile={} describes no device; needed: a mapping of backends to devices"
+            raise wrong(call.op, text, "profile")
         missing = [name for name in names or () if name not in given]
         if missing:
-            raise ContractError(f"backend={call.backend!r} is asked for, but profile= describes {given}")
+            text = f"profile= describes {', '.join(given)}, but backend= names {', '.join(missing)}"
+            raise wrong(call.op, f"{text}; describe it too, or leave it out", "profile")
         return names or given
     if call.device is not None:
         owner = catalog.split_device(call.device)[0]
         if names is not None and owner not in names:
-            raise ContractError(
-                f"device={call.device!r} belongs to backend {owner!r}, but "
-                f"backend={call.backend!r} is asked for",
-                op=call.op.id,
+            text = (
+                f"device={call.device!r} belongs to backend {owner!r}, but backend= names {', '.join(names)}"
             )
+            raise wrong(call.op, f"{text}; leave one of them out", "device")
         return (owner,)
     return names or catalog.order()
 
@@ -194,7 +196,7 @@ def claims_fault(catalog: Catalog, name: str, op: Op) -> str | None:
 
 
 def _listed(catalog: Catalog, name: str, op: Op) -> tuple[Claim | Refusal, ...]:
-    """The claims as the backend gives them; raises what it raises, and for what is none."""
+    """The claims as the backend gives them; raises what it raises, and TypeError for anything else."""
     return tuple(_well_formed(claim) for claim in catalog.backend(name).claims(op))
 
 

@@ -2,7 +2,7 @@
 
 One file holds one choice. Its name is a digest of what the choice holds for: the op, the class of requests,
 the machine, and the devices and drivers of the backends that were measured. In it is a digest of the sources
-that were measured, of the manifest and of versions; where that has changed, the choice is none.
+that were measured, of the manifest and of versions; where that has changed, the choice is ignored.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Store:
         return self._of(op).is_dir()
 
     def read(self, key: Mapping[str, Any]) -> Entry | None:
-        """The entry for a key. One that cannot be read is none, with a warning."""
+        """The entry for a key. One that cannot be read is ignored, with a warning."""
         file = self._file(key)
         entry = _read(file)
         return entry if entry is not None and entry.key == key else None

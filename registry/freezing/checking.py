@@ -59,7 +59,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Change:
-    """A condition that is another one than when it was decided; empty where there was or is none."""
+    """A fact of the system that differs from when the lock was written; empty on the side that lacks it."""
 
     name: str
     was: str

@@ -166,5 +166,5 @@ def _decided(item: Mapping[str, Any]) -> Decided:
         if unknown := part.keys() - {field.name for field in fields(record)}:
             raise ValueError(f"unknown key {min(unknown)!r}")
     if not all(source.language.isalnum() and source.sha256.isalnum() for source in made.chosen.passes):
-        raise ValueError("a pass whose language or digest is none")
+        raise ValueError("a pass with an invalid language or digest")
     return made

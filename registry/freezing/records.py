@@ -210,7 +210,7 @@ def parse_tensor(text: str) -> tuple[tuple[int, ...], str, str | None]:
     """The shape, dtype and device of a tensor's text.
 
     Raises:
-        ContractError: it is none.
+        ContractError: it is not a tensor's text.
     """
     match = _TENSOR.fullmatch(text)
     if match is None:

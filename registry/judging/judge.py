@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 NOT_JUDGED = "elements without a finite right answer were not judged"
-NOT_PROMISED = "elements that NaN, infinity or subnormal numbers reach came out wrong, which nobody promised"
+NOT_PROMISED = (
+    "elements reached by NaN, infinity or subnormal inputs are wrong; the backend does not promise them"
+)
 NO_ANSWER = "the reference does not give this output: held against the first result"
 
 

@@ -1,1 +1,1 @@
-"""The manifest language: parsing, evaluating and explaining its expressions."""
+"""The manifest language: its expressions and templates, parsed, evaluated and explained."""

@@ -19,7 +19,7 @@ class Interrupt(Exception):
 
 
 class Frame(Mapping[str, Any]):
-    """The names a template sees, innermost scope first, and the meter of what it uses.
+    """The names a template sees, innermost scope first, and how many characters it has printed.
 
     Scopes are dynamic: a macro sees whatever its caller sees. With a list ``lost``, a name that is not known
     is undefined, and what prints as nothing because it is undefined is added to the list.

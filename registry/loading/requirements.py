@@ -14,7 +14,7 @@ def requirements(needs: Requirements, path: str) -> list[str]:
     """The conditions; ``path`` is where the requirements are written.
 
     Raises:
-        ManifestError: a limit's name, a size or a pattern is none.
+        ManifestError: a limit's name, a size or a pattern is invalid.
     """
     clauses = [f'device.features.has("{name}")' for name in needs.features]
     for name, value in needs.limits.items():

@@ -41,8 +41,8 @@ HOST = "host"
 class Timing:
     """One candidate with its tensors in one place: ``host``, or the name of a device.
 
-    ``verdict`` is ``ok``, ``wrong`` or ``failed``. ``nbytes`` must move at least, None where the manifest
-    does not say; ``copy`` is the time of a copy on the device that moves as many, None where there is none.
+    ``verdict`` is ``ok``, ``wrong`` or ``failed``. ``nbytes``: bytes that a perfect kernel moves, None where
+    the manifest does not say. ``copy``: times of a copy of as many on the device, None where none was timed.
     """
 
     candidate: TunedVariant
@@ -55,7 +55,7 @@ class Timing:
 
     @property
     def gbps(self) -> float | None:
-        """Bytes that must move in a nanosecond."""
+        """GB/s: ``nbytes`` over the median time."""
         return self.nbytes / self.times.median / 1e9 if self.times and self.nbytes else None
 
     @property
@@ -144,7 +144,7 @@ def bench(
     call = parse_call(op, tensors, named)
     for name, value in {"out": call.out or None, "profile": call.profile}.items():
         if value is not None:
-            raise wrong(op, f"bench allocates its own outputs, on this machine; leave {name}= away", name)
+            raise wrong(op, f"bench allocates its own outputs, on this machine; remove {name}=", name)
     call = _with_tensors(call, registry.host)
     names = backends_of(registry, call)
     request = bind_call(registry.catalog, call)

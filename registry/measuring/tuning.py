@@ -110,7 +110,7 @@ def tune(
     settled = {"out": call.out, "variant": call.variant, "tunables": call.tunables, "profile": call.profile}
     for name, value in settled.items():
         if value:
-            raise wrong(op, f"tune tries variants and tunables on this machine; leave {name}= away", name)
+            raise wrong(op, f"tune tries variants and tunables on this machine; remove {name}=", name)
     catalog = registry.catalog
     request = bind_call(catalog, call)
     trials = Trials(registry, call, request)

@@ -13,7 +13,7 @@ from ..calling.request import Request, bind
 from ..catalog import Catalog
 from ..deciding.decide import Policy
 from ..deciding.selection import choose, place_of
-from ..errors import BackendError, ContractError, NoPlanError, RegistryWarning, as_backend_error, shorten
+from ..errors import BackendError, NoPlanError, RegistryWarning, as_backend_error, shorten
 from ..language.meter import metered
 from .plan import Plan
 from .readers import Readers
@@ -52,20 +52,21 @@ def make_plan(
         BackendError: the variant that was named failed to prepare.
     """
     if call.profile is not None:
-        raise ContractError("profile= describes a device that is not here; use explain, render or infer")
+        text = "profile= describes a device that is not here; use explain, render, lint or peak_memory"
+        raise wrong(call.op, text, "profile")
     request = bind_call(catalog, call)
     types = {role: arrays.describe(value, role, catalog.location) for role, value in call.tensors.items()}
     _need_data(types, call)
     decision, executable, cause = settle(catalog, call, request)
     pairs = {role: (kind.shape, kind.dtype) for role, kind in types.items()}
     out = {role: (request.outputs[role].shape, request.outputs[role].dtype) for role in call.out}
-    row = decision.require()
+    candidate = decision.require()
     plan = Plan(
-        request=decision.request_of(row),
+        request=decision.request_of(candidate),
         decision=decision,
         call=replace(call, tensors=pairs, out=out),
         types=types,
-        target=catalog.backend(row.backend),
+        target=catalog.backend(candidate.backend),
         executable=executable,
         catalog=catalog,
         readers=readers,
@@ -97,19 +98,21 @@ def settle(
             raise NoPlanError(f"no candidate could be prepared\n{decision}", decision=decision) from cause
         if cause is not None and call.variant is None and not exhaustive:
             warnings.warn(f"{cause}; trying the next candidate", RegistryWarning, stacklevel=5)
-        row = decision.require()
-        assert row.claim is not None
-        backend = catalog.backend(row.backend)
-        options = catalog.options(row.backend, place_of(catalog, row.backend, call, request))
+        candidate = decision.require()
+        assert candidate.claim is not None
+        name, variant = candidate.backend, candidate.variant
+        backend, options = (
+            catalog.backend(name),
+            catalog.options(name, place_of(catalog, name, call, request)),
+        )
         try:
-            exact = decision.request_of(row)
-            executable = None if request.empty else backend.prepare(exact, row.claim, options)
+            exact = decision.request_of(candidate)
+            executable = None if request.empty else backend.prepare(exact, candidate.claim, options)
             if not request.empty and not callable(executable):
                 raise TypeError(f"prepare gave {executable!r}; needed: something to call")
         except Exception as error:  # whatever a backend raises becomes the reason against its claim
-            cause = as_backend_error(error, op=call.op.id, backend=row.backend, variant=row.variant)
-            key = (row.backend, None if cause.lost else row.variant)
-            failures[key] = shorten(" ".join(cause.message.split()), 200)
+            cause = as_backend_error(error, op=call.op.id, backend=name, variant=variant)
+            failures[name, None if cause.lost else variant] = shorten(" ".join(cause.message.split()), 200)
             continue
         return decision, executable, cause
 

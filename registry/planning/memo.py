@@ -71,8 +71,8 @@ class Memo:
     def find(
         self, op: Hashable, tensors: Values, named: Mapping[str, Any], values: Values
     ) -> tuple[Key | None, Route | None]:
-        """The key of a call, and its route when it is of a known kind. No key: it is rare or wrong, and has
-        to be read in full, which names what is wrong. ``values`` are all its arguments."""
+        """The key of a call, and its route when it is of a known kind. ``values`` are all its arguments. No
+        key: the arguments cannot be read cheaply, or are wrong; `parse_call` then reads them and raises."""
         name = (op, len(tensors), *named, *map(type, values))
         try:
             form = self._forms.get(name)

@@ -94,9 +94,15 @@ class Plan:
             for name in ("backend", "variant", "device", "outputs", "tunables", "profile")
             if name in named
         ]
-        if settled:
-            raise ContractError(f"a plan's {settled[0]} is settled; prepare another plan")
         op = self.request.op
+        if settled:
+            what = f"{'=, '.join(settled)}= {'was' if len(settled) == 1 else 'were'}"
+            raise wrong(
+                op,
+                f"{what} settled when the plan was prepared ({self.backend}, {self.variant}); "
+                f"leave {'it' if len(settled) == 1 else 'them'} out, or prepare another plan",
+                settled[0],
+            )
         call = parse_call(op, tensors, {**named, "outputs": self.request.asked})
         if call.tensors.keys() != self.types.keys():
             raise ContractError(
@@ -131,8 +137,8 @@ class Plan:
     ) -> Any:
         """Runs with tensors in the order of ``roles``, known to be of the plan's types; ``out`` is checked.
 
-        ``ready``: the tensors are such as ``is_ready`` is true for. ``known``: ``out`` has been checked for
-        arrays of the same kinds, and may only lie elsewhere.
+        ``ready``: the tensors are such as ``is_ready`` is true for. ``known``: ``out`` was already checked
+        for arrays of this kind; only overlap is checked again.
         """
         first = tensors[0] if tensors else None
         if not ready:

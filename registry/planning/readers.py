@@ -31,7 +31,7 @@ class Readers:
         }
 
     def of(self, kind: type) -> Reader:
-        """The reader of a type. It raises ContractError or TypeError for what is dear to tell apart."""
+        """The reader of a type. It raises ContractError or TypeError for what is expensive to read."""
         known = self._known.get(kind)
         if known is None:
             known = self._find(kind)

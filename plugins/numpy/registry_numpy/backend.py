@@ -10,11 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from registry.calling.request import Request
-from registry.errors import ContractError
-from registry.hookspecs import Availability, Backend, Claim, Executable, Refusal
-from registry.judging.accuracy import Expected, round_to
-from registry.opinfo import Op
+from registry import (
+    Availability,
+    Backend,
+    Claim,
+    ContractError,
+    Executable,
+    Expected,
+    Op,
+    Refusal,
+    Request,
+)
+from registry.judging.accuracy import round_to
 
 from . import (
     bias_add,
@@ -67,7 +74,8 @@ class NumpyBackend(Backend):
         try:
             threads = blocks.thread_count()
         except ContractError as error:
-            return Availability(False, "the number of threads is known", str(error), "a positive integer")
+            found = str(error).removesuffix(f"; needed: {blocks.THREADS_NEEDED}")
+            return Availability(False, "the number of threads is known", found, blocks.THREADS_NEEDED)
         return Availability(True, name=f"NumPy {np.__version__}", details={"threads": threads})
 
     def imagine(self, profile: Mapping[str, Any]) -> Availability:

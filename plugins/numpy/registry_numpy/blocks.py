@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import ContractError
+from registry import ContractError
 
 Array = npt.NDArray[Any]
 Index = tuple[int | slice, ...]
 
 THREADS_VARIABLE = "REGISTRY_NUM_THREADS"
+THREADS_NEEDED = "a positive integer, or unset it"
 
 ALIGNMENT = 64  # bytes of a cache line
 SHORTEST_BUFFER, LONGEST_BUFFER = 512, 8192  # elements; the latter is NumPy's default
@@ -54,7 +55,7 @@ def thread_count() -> int:
         return len(affinity(0)) if affinity else os.cpu_count() or 1
     if not asked.isdecimal() or int(asked) < 1:
         raise ContractError(
-            f"{THREADS_VARIABLE} is {asked!r}, a positive integer is needed: correct or unset it"
+            f"{THREADS_VARIABLE} is {asked!r}; needed: {THREADS_NEEDED}", argument=THREADS_VARIABLE
         )
     return int(asked)
 

@@ -76,7 +76,7 @@ class Tensor:
             ContractError: the tensor has been released.
         """
         if self._buffer is None:
-            raise ContractError(f"{self!r} has been released")
+            raise ContractError(f"{self!r} has been released; copy it to the device again")
         return self._buffer
 
     def numpy(self) -> np.ndarray[Any, Any]:

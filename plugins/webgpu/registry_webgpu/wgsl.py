@@ -151,5 +151,6 @@ def _folders(op: Op) -> tuple[Traversable, ...]:
 def _template_text(op: Op, name: str) -> str:
     text = template_text(op, name)
     if text is None:
-        raise BackendError(f"no template {name} beside the manifest or here", op=op.id, backend="webgpu")
+        text = f"no template {name} beside the manifest, nor among registry_webgpu/templates"
+        raise BackendError(text, op=op.id, backend="webgpu")
     return text
