@@ -52,7 +52,8 @@ class Registry(Dispatcher):
     ) -> Handle:
         """A published package as a callable op: a folder, or ``"owner/name"`` from the Hugging Face Hub.
 
-        Afterwards it also goes by the name of its op, unless a plugin's op has that, and of its repository.
+        Afterwards it also goes by the name of its op, unless a plugin's op has that, and of its repository. A
+        repository that is in the lock comes at the commit of the lock, and must have its digests.
 
         Args:
             source: a folder (flat, or with ``build/webgpu/`` inside), or the name of a repository.
@@ -60,8 +61,6 @@ class Registry(Dispatcher):
             revision: of a repository, in place of the version: a commit, 40 hexadecimal digits.
             trust: lets packages of others than the format's publisher be fetched (default: False).
             frozen: takes repositories from ``registry.lock`` alone (default: by ``REGISTRY_FROZEN``).
-
-        A repository that is in the lock comes at the commit of the lock, and must have its digests.
 
         Raises:
             ContractError: neither a folder nor a name; version or revision wrong.
@@ -99,7 +98,8 @@ class Registry(Dispatcher):
     ) -> Report:
         """Runs every eligible backend and variant and judges each against the float64 reference.
 
-        Takes what ``run`` takes, except ``out``; ``outputs`` defaults to the required ones.
+        Takes what ``run`` takes, except ``out``; ``outputs`` defaults to the required ones. That no
+        candidate accepts a call, or that one fails while running, is in the report and is not raised.
 
         Args:
             cases: several calls in one report: mappings of arguments, each beside the other arguments; or a
@@ -146,7 +146,14 @@ class Registry(Dispatcher):
         """Times this call on every available backend, or those it names, side by side.
 
         Takes what ``run`` takes, except ``out``. Each backend runs the variant it would choose, or all
-        ``variants``, with host arrays and with tensors on its device; results are judged before.
+        ``variants`` (default: False), with host arrays and with tensors on its device; results are judged
+        before. Times are seconds in the records, microseconds in print and in ``as_dicts``. Where a candidate
+        fails, or none accepts the call, the result says so.
+
+        Raises:
+            ContractError: the call breaks the contract, has no data or no elements; no such backend, variant
+                or device.
+            PluginError: the op's reference fails.
         """
         from .measuring.benchmark import bench
 
@@ -162,8 +169,10 @@ class Registry(Dispatcher):
         ``REGISTRY_CACHE_DIR`` or the platform's folder for caches; ``explain`` says where it is followed.
 
         Raises:
-            ContractError: the call breaks the contract, has no data, or settles what is to be measured.
+            ContractError: the call breaks the contract, has no data or no elements, or settles what is to be
+                measured.
             NoPlanError: no candidate accepts the request.
+            PluginError: the op's reference fails.
         """
         from .measuring.tuning import tune
 

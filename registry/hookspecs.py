@@ -146,13 +146,16 @@ class Finding:
 
 
 class Executable(Protocol):
-    """What a backend prepares: ready to run one request again and again, from several threads."""
+    """What a backend prepares: ready to run one request again and again, from several threads. Any callable
+    with these two arguments is one.
+    """
 
     def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Fills ``outputs`` from ``inputs``, both keyed by role.
 
         Every value is a NumPy array (native byte order, any strides) or a tensor of this backend. Outputs
-        are allocated already, never overlap an input, and have the request's shapes and dtypes.
+        are allocated already, never overlap an input, and have the request's shapes and dtypes. Host arrays
+        are filled when it returns; work on a device may then still be on its way.
 
         Raises:
             BackendError: the run failed; the outputs' contents are undefined.

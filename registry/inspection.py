@@ -45,12 +45,12 @@ class Inspection:
     def card(self, op: str | Op, /, *, results: str | Path | None = None) -> Card:
         """What an op is and who runs it: contract, variants by backend with conditions in words, dtypes.
 
+        ``str()`` of it is Markdown. Takes no device: backends that cannot run here are in it.
+
         Args:
             op: ``Name``, ``domain::Name`` or ``domain.Name``.
             results: a folder with what was measured, such as ``docs/`` of this project's checkout; accuracy
                 and speed are shown from it (default: None, neither).
-
-        ``str()`` of it is Markdown. Takes no device: backends that cannot run here are in it.
 
         Raises:
             ContractError: no such op, or no results in that folder.
@@ -64,7 +64,12 @@ class Inspection:
         """Every candidate for this call with its verdict; nothing runs.
 
         Takes what ``run`` takes, ``(shape, dtype)`` pairs in place of arrays, and ``profile``: devices as
-        plain data by backend, in place of this machine's.
+        plain data by backend, in place of this machine's. Where no candidate accepts the call, ``chosen`` is
+        None.
+
+        Raises:
+            ContractError: the call breaks the contract; no such backend, variant or device; a profile that
+                its backend does not understand.
         """
         from .deciding.decide import Policy
         from .deciding.selection import choose
@@ -76,7 +81,9 @@ class Inspection:
         """The source text of every pass that would run. Arguments as ``explain``.
 
         Raises:
+            ContractError: as ``explain``.
             NoPlanError: no candidate accepts the request.
+            BackendError: the source cannot be rendered.
         """
         return self._render(op, tensors, named)[1]
 
@@ -114,6 +121,7 @@ class Inspection:
         cannot say. Arguments as ``explain``.
 
         Raises:
+            ContractError: as ``explain``.
             NoPlanError: no candidate accepts the request.
         """
         from .deciding.decide import Policy

@@ -50,9 +50,10 @@ class TunedVariant:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen by measurement, when (UTC), its microseconds, and what the static rules choose.
+    """What was chosen by measurement, and what the static rules choose.
 
-    ``static_us`` is None where that could not be measured.
+    ``us`` and ``static_us`` are the median times of a call with each, in microseconds; ``static_us`` is None
+    where that could not be measured. ``date`` is the time of the measurement, in UTC, as ISO 8601 has it.
     """
 
     chosen: TunedVariant

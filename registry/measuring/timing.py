@@ -30,7 +30,7 @@ def no_progress(done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a call, several times, and how they were taken."""
+    """Seconds of a call, several times, and how they were taken. Median and quartiles are seconds, too."""
 
     seconds: tuple[float, ...]
     method: str = "the host's clock"

@@ -63,9 +63,14 @@ class Plan:
     def __call__(self, /, *tensors: Any, **named: Any) -> Any:
         """Runs with other tensors, given by the names and positions of ``registry.run``, and ``out=``.
 
+        Returns:
+            What ``registry.run`` gives for the outputs that the plan was prepared for: one array, or a named
+            tuple.
+
         Raises:
             ContractError: other shapes, dtypes, kinds or devices than the plan was made for, or an option
                 that was settled when it was made.
+            BackendError: the backend failed while running.
         """
         values = (*tensors, *named.values())
         key, route = self._routes.find(None, tensors, named, values)
