@@ -195,7 +195,9 @@ class Backend:
         Raises:
             ContractError: the backend knows no such descriptions, or this one is malformed.
         """
-        raise ContractError(f"profile={{{self.name!r}: ...}}: this backend takes no device profile")
+        raise ContractError(
+            f"profile={{{self.name!r}: ...}}: this backend takes no device profile; leave it out"
+        )
 
     def claims(self, op: Op) -> Sequence[Claim | Refusal]:
         """The variants this backend offers for an op, or its reasons not to."""

@@ -57,7 +57,8 @@ def _command(options: dict[str, Any]) -> list[str] | None:
         return None
     if not (script or shutil.which(words[0])):
         if len(words) > 1 and not any("=" in word for word in words):
-            raise ContractError(f"{words[0]!r} is no op and no program that can be found")
+            text = f"{words[0]!r} is no op and no program that can be found"
+            raise ContractError(f"{text}; needed: an op of `registry ops`, or a program on the path")
         return None
     params = click.get_current_context().command.params
     others = [p.opts[-1] for p in params if p.name not in ("op", "tensors") and options.get(p.name or "")]

@@ -112,7 +112,8 @@ def _load(file: str, suffixes: tuple[str, ...]) -> Mapping[str, np.ndarray[Any, 
                 return {path.stem: _bfloat16(loaded)}
             return {name: _bfloat16(loaded[name]) for name in loaded.files}
     except ValueError as error:
-        raise ContractError(f"{file}: no readable {path.suffix} file") from error
+        needed = "one that numpy.save or numpy.savez writes, without objects"
+        raise ContractError(f"{file}: no readable {path.suffix} file; needed: {needed}") from error
     except (OSError, EOFError, zipfile.BadZipFile, MemoryError) as error:
         raise ContractError(f"{file}: cannot be read ({error})") from error
 

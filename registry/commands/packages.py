@@ -41,7 +41,7 @@ def lock_command(package: str | None, trust: bool, check: bool, as_json: bool) -
         before = lock.find(asked)
         if check:
             if before is None:
-                raise PackageError(f"{asked} is not in {lock.path}")
+                raise PackageError(f"{asked} is not in {lock.path}; `registry lock {asked}` adds it")
             op = locked(before, lock)
         else:
             op = fetch_new(asked, trust=trust or before is not None)

@@ -110,26 +110,18 @@ class Plan:
             )
         call = parse_call(op, tensors, {**named, "outputs": self.request.asked})
         if call.tensors.keys() != self.types.keys():
-            raise ContractError(
-                f"{op.id}: this plan takes {', '.join(self.types)}; given: {', '.join(call.tensors)}",
-                op=op.id,
-            )
+            found = f"{', '.join(call.tensors) or 'no tensor'}; this plan takes {', '.join(self.types)}"
+            raise wrong(op, f"given {found}; prepare another plan for others")
         for role, value in call.tensors.items():
-            found = arrays.describe(value, f"{op.id}: {role}", self.catalog.location)
-            if found != self.types[role]:
-                raise ContractError(
-                    f"{op.id}: {role} is {_text(found)}; this plan was made for {_text(self.types[role])}",
-                    op=op.id,
-                    argument=role,
-                )
+            kind = arrays.describe(value, f"{op.id}: {role}", self.catalog.location)
+            if kind != self.types[role]:
+                made_for = f"this plan was made for {_text(self.types[role])}"
+                raise wrong(op, f"{role} is {_text(kind)}; {made_for}; prepare another plan", role)
         settled_values = {**self.request.attrs, **self.request.args}
         for name, value in {**call.attrs, **call.args}.items():
-            if plain_value(op, name, value) != (made_for := settled_values.get(name)):
-                raise ContractError(
-                    f"{op.id}: {name} is {value!r}; this plan was made for {made_for!r}",
-                    op=op.id,
-                    argument=name,
-                )
+            if plain_value(op, name, value) != settled_values.get(name):
+                made_for = f"this plan was made for {settled_values.get(name)!r}"
+                raise wrong(op, f"{name} is {value!r}; {made_for}; prepare another plan", name)
         return call
 
     def execute(
@@ -259,17 +251,15 @@ class Plan:
             )
         if kind.device is not None and not self._at_home(kind.device):
             text = f"out {role} is on {kind.device}, but {self.backend} runs this plan"
-            raise wrong(self.request.op, text, role)
+            raise wrong(self.request.op, f"{text}; pass one that {self.backend} takes", role)
 
     def _check_distinct(self, destinations: Mapping[str, Any]) -> None:
         seen: list[tuple[str, Any]] = []
         for role, value in destinations.items():
             for other, earlier in seen:
                 if self._overlaps(value, earlier):
-                    op = self.request.op.id
-                    raise ContractError(
-                        f"{op}: out {role} and out {other} share memory", op=op, argument=role
-                    )
+                    text = f"out {role} and out {other} share memory; pass arrays that lie apart"
+                    raise wrong(self.request.op, text, role)
             seen.append((role, value))
 
     def _overlaps(self, one: Any, other: Any) -> bool:

@@ -95,7 +95,7 @@ class WebGPUBackend(Backend):
             if isinstance(options.get("device"), str) and "; adapters: " in error.message:
                 needed = "the index or a part of the name of an adapter"
             elif forked():
-                needed = "a process that is no such fork"
+                needed = "a process that is not forked from one that uses WebGPU"
             found = error.message.splitlines()[0]
             return Availability(False, "an adapter gives a device", found, needed)
         except (Exception, SystemExit) as error:  # an import can fail in any way

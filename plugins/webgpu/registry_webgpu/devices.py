@@ -45,7 +45,8 @@ class Devices:
                 return device
             if own:
                 if device is not None:
-                    raise BackendError("the caller's own device is lost; hand in another", lost=True)
+                    text = "the caller's own device is lost; hand in another"
+                    raise BackendError(text, backend="webgpu", lost=True)
                 device = Device(adopt(wanted), key, own=False)
             else:
                 # One device goes by several names: none at all, its index, a part of its adapter's name.
