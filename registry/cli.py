@@ -26,7 +26,7 @@ from .errors import RegistryError
 
 
 class _Group(click.Group):
-    """Prints our errors as one message and leaves with status 2; a traceback is for bugs."""
+    """Prints our errors as one message and exits with status 2; a traceback is for bugs."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -16,9 +16,9 @@ class RegistryError(Exception):
 
 
 class ContractError(RegistryError, ValueError):
-    """What was asked cannot be: a call breaks the op's contract by a name, presence, shape, dtype, attribute
-    or array kind; or an argument of a function, an option, an environment variable or a command is wrong,
-    such as a file that cannot be written, or needs an extra that is not installed.
+    """A call breaks the op's contract: a name, presence, shape, dtype, attribute or array kind. Or an
+    argument of a function, an option, an environment variable or a command is wrong, such as a file that
+    cannot be written, or needs an extra that is not installed.
 
     Attributes: ``op`` (the op's id or None), ``argument`` (the offending name or None). A call that breaks
     the contract is refused before any backend is touched.

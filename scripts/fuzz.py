@@ -3,7 +3,7 @@ our own errors: ``python scripts/fuzz.py SECONDS [--target NAME] [--seed N] [--o
 
 Inputs are changed by Atheris, guided by coverage, from the corpus in ``tests/hostile/corpus`` and the
 manifests of this library. Another exception, more than a second of processor time or more than 512 MB for one
-input is a finding: the input is kept as a file in the folder, and the script leaves with 1. ``--replay
+input is a finding: the input is kept as a file in the folder, and the script exits with 1. ``--replay
 FILE...`` tries files again; their folder's name is their target. ``--recipes`` tries those of
 ``tests/hostile/bombs.py``, each in a process with bounded memory. Needs ``kernel-registry[fuzz]``.
 """

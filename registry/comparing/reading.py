@@ -59,7 +59,7 @@ class Opened:
         try:
             return array_of(data, stored.shape, dtype)
         except ValueError as error:
-            raise _no(self.path, f"an array that cannot be ({error})") from error
+            raise _no(self.path, f"an impossible array ({error})") from error
 
     def expected(self) -> dict[str, Expected] | None:
         """The right answers by output; None where the op has no reference.

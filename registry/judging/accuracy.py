@@ -183,7 +183,7 @@ def combine(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def _form(actual: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Verdict | None:
-    """What is wrong where shape or dtype is another one."""
+    """The verdict where shape or dtype differ, else None."""
     if actual.shape != shape:
         return Verdict(False, f"shape {list(actual.shape)}, expected {list(shape)}")
     if actual.dtype != dtype:

@@ -15,7 +15,7 @@ TEMPLATES = Path(__file__).parent
 
 
 def check_name(name: str) -> None:
-    """Refuses what can be no backend's name, or is one already.
+    """Refuses a name that no backend can have, or that one has already.
 
     Raises:
         ContractError: says what is needed.
