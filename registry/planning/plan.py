@@ -101,7 +101,7 @@ class Plan:
         ]
         op = self.request.op
         if settled:
-            what = f"{'=, '.join(settled)}= {'was' if len(settled) == 1 else 'were'}"
+            what = f"{'= and '.join(settled)}= {'was' if len(settled) == 1 else 'were'}"
             raise wrong(
                 op,
                 f"{what} settled when the plan was prepared ({self.backend}, {self.variant}); "

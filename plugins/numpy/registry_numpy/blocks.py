@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 Index = tuple[int | slice, ...]
 
 THREADS_VARIABLE = "REGISTRY_NUM_THREADS"
-THREADS_NEEDED = "a positive integer, or unset it"
+THREADS_NEEDED = "a positive integer, or the variable unset"
 
 ALIGNMENT = 64  # bytes of a cache line
 SHORTEST_BUFFER, LONGEST_BUFFER = 512, 8192  # elements; the latter is NumPy's default
