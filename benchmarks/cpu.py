@@ -7,10 +7,10 @@ A plan is called against a session, both with the same number of threads, in tur
 of the other, several times. A ratio is ONNX Runtime's time over ours within a turn, so that what else the
 machine does at the time hurts both; given are the middle, lowest and highest of the turns. Both sides run
 with fresh outputs (``session.run``) and with outputs given (``out=``; ``run_with_iobinding``). Inputs take
-turns: 128 MiB of them, or 64 sets. Before each side's calls there is a pause, for threads of ONNX
-Runtime go on spinning after a call. Outputs of both are checked outside of the timed calls. Rows that lose
-are kept, and those where ONNX Runtime has no kernel, with what it said. A line of `numpy.copyto` beside
-every size says what the memory can do.
+turns: 128 MiB of them, or 64 sets. Before each side's calls there is a pause until every thread of the
+process rests, for those of ONNX Runtime go on spinning for 40 ms after a call. Outputs of both are checked
+outside of the timed calls. Rows that lose are kept, and those where ONNX Runtime has no kernel, with what it
+said. A line of `numpy.copyto` beside every size says what the memory can do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TURNS = 9
 FEW_TURNS, LARGE = 3, 2**26
 """For tensors that large, whose calls are long enough in themselves."""
 TURN_SECONDS = 0.03
-PAUSE_SECONDS = 0.01
+PAUSE_SECONDS, MOST_PAUSES = 0.01, 100
 ROTATED_BYTES = 2**27
 MOST_SETS = 64
 HALF_SIZES = ((8, 768), (1366, 768), (4096, 1024))
@@ -70,6 +70,16 @@ def tensors(case: Case, reg: Registry) -> tuple[list[dict[str, Array]], dict[str
     return [first, *({role: a.copy() for role, a in first.items()} for _ in range(count - 1))], out
 
 
+def rest() -> None:
+    """Waits until the process uses no processor: a thread that spins would take one from what is timed."""
+    for _ in range(MOST_PAUSES):
+        begin = time.process_time()
+        time.sleep(PAUSE_SECONDS)
+        if time.process_time() - begin < PAUSE_SECONDS / 10:
+            return
+    raise RuntimeError(f"a thread of this process still works after {PAUSE_SECONDS * MOST_PAUSES:g} s")
+
+
 class Bursts:
     """Some calls in turn, timed together: seconds of one."""
 
@@ -81,7 +91,7 @@ class Bursts:
         self._count = max(1, min(10_000, round(TURN_SECONDS / max(self(), 1e-7))))
 
     def __call__(self) -> float:
-        time.sleep(PAUSE_SECONDS)
+        rest()
         calls = [self._calls[turn % len(self._calls)] for turn in range(self._count)]
         begin = time.perf_counter()
         for call in calls:

@@ -474,7 +474,8 @@ def test_bits_do_not_depend_on_batch_block_or_layout(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_bits_do_not_depend_on_threads(dtype: str, threads: Any) -> None:
+def test_bits_do_not_depend_on_threads(dtype: str, threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normalize, "BLOCK", 1 << 16)
     tensors = skip_tensors((5, 211, 768), dtype)
     tensors["skip"] = tensors["skip"][0]
     threads(1)
@@ -551,8 +552,9 @@ def test_views_as_inputs() -> None:
             np.testing.assert_array_equal(got[name], copied[name])
 
 
-def test_calls_may_nest_and_run_side_by_side(threads: Any) -> None:
+def test_calls_may_nest_and_run_side_by_side(threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     threads(3)
+    monkeypatch.setattr(normalize, "BLOCK", 1 << 17)
     tensors = skip_tensors((2, 600, 512), "float32")
     right = call(SLN, tensors)["output"]
     wrong: list[str] = []
@@ -568,6 +570,26 @@ def test_calls_may_nest_and_run_side_by_side(threads: Any) -> None:
     for caller in callers:
         caller.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("hidden", [300, 768, 1024, 1280, 2560, 4096])
+def test_threads_share_blocks_whose_dot_products_release_the_lock(
+    hidden: int, threads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy keeps the interpreter's lock while it makes 500 of them or fewer."""
+    threads(2)
+    x = np.ones((2 * normalize.BLOCK // hidden + 1, hidden), np.float32)
+    dot, made = np.vecdot, []
+
+    def noted(first: Array, second: Array) -> Array:
+        result: Array = dot(first, second)
+        made.append((result.size, first.shape[-1]))
+        return result
+
+    monkeypatch.setattr(np, "vecdot", noted)
+    assert (call(LN, {"X": x, "Scale": x[0]})["Y"] == 0).all()
+    assert len(made) >= 4
+    assert all(count > 500 for count, length in made if length > 8)
 
 
 def test_a_failure_in_a_thread_is_raised(threads: Any) -> None:

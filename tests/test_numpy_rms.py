@@ -252,6 +252,7 @@ def test_bits_do_not_depend_on_batch_block_or_layout(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bits_do_not_depend_on_threads(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normalize, "BLOCK", 1 << 16)
     tensors = skip_tensors((5, 211, 768), dtype)
     found = []
     try:

@@ -24,6 +24,7 @@ _SIGN = np.int32(0x8000)
 # What is added to 2**e and taken off again so that it rounds to float16's ten bits of fraction, whatever
 # the sign; never less than what rounds to its least step, 2**-24.
 _ROUNDING, _LEAST_ROUNDING = np.float32(1.5 * 2.0**13), np.float32(1.5 * 2.0**-1)
+_INFINITY = np.float32(np.inf)
 _TOO_LARGE = np.float32(1.5 * 2.0 ** (13 + 16))  # what belongs to 2**16, above which nothing is finite
 
 
@@ -57,7 +58,7 @@ def narrow(source: Array, out: Array) -> None:
     step_bits, rounded_bits = step.view(np.int32), rounded.view(np.int32)
     np.bitwise_and(bits, _EXPONENT, out=step_bits)
     np.multiply(step, _ROUNDING, out=step)
-    np.maximum(step, _LEAST_ROUNDING, out=step)
+    np.clip(step, _LEAST_ROUNDING, _INFINITY, out=step)  # np.maximum of a number takes three times as long
     np.add(source, step, out=rounded)
     np.subtract(rounded, step, out=rounded)
     # Floats compare as their bits do, which is faster.

@@ -15,16 +15,16 @@ from .halves import narrow, widen
 
 Array = npt.NDArray[Any]
 
-BLOCK = 1 << 18  # elements of a block: 1 MiB of float32 stays in cache, and outlasts a thread switch
+BLOCK = 1 << 19  # elements of a block, at least: 2 MiB of float32 stay in cache, and outlast a thread switch
 LONGEST = 1 << 20  # elements of a row beyond which it is read in pieces instead of held
 SCRATCH_BYTES = 36  # held for an element of a block, at most: sum, widened operand, rounding, float64 rows
 OVERHEAD_BYTES = 1 << 16  # what belongs to a block and not to its elements
-CHUNK = 1024  # elements summed by one dot product; the sums of the chunks are added pairwise
+PART = 1024  # elements summed by one dot product, at most; the sums of the parts are added pairwise
 
 NEAR = 1.0  # squared mean, relative to the variance, up to which its rounding does not show
 NEAR_FLOAT16 = 0.0  # steps near zero are finer there than the rounding errors of float32
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-_ONES = {wide: np.ones(CHUNK, wide) for wide in (FLOAT32, FLOAT64)}
+_ONES = {wide: np.ones(PART, wide) for wide in (FLOAT32, FLOAT64)}
 # The least variance whose digits a dtype holds; rows with less, or too much, go to float64.
 _SMALLEST = {FLOAT32: 1e-30, FLOAT64: 0.0}
 
@@ -85,7 +85,7 @@ def add_and_normalize(
     epsilon = float(np.float32(epsilon))
 
     operands = _Operands(tuple(addends), scale, shift, total, normalized, mean, inverse)
-    if size <= BLOCK:
+    if size < 2 * BLOCK:
         quietly(length, lambda: _block(operands, length, wide, epsilon, centre))
         return
     lead, norm, operands = _merged(lead, norm, operands)
@@ -108,7 +108,7 @@ def scratch_bytes(shape: Sequence[int], axis: int) -> int:
     A bound for every dtype, and for rows that need float64; the usual case takes a third of it or less.
     """
     size, length = math.prod(shape), math.prod(shape[axis:])
-    if size <= BLOCK:
+    if size < 2 * BLOCK:
         return SCRATCH_BYTES * size + OVERHEAD_BYTES
     rows = _rows_of_a_block(size, length)
     block = BLOCK if length > LONGEST else min(rows * length, size)
@@ -116,10 +116,13 @@ def scratch_bytes(shape: Sequence[int], axis: int) -> int:
 
 
 def _rows_of_a_block(size: int, length: int) -> int:
-    """So many that a block stays in cache, and that every thread gets as many blocks."""
-    blocks = -(-size // BLOCK)
-    sharing = min(thread_count(), blocks)
-    blocks = -(-blocks // sharing) * sharing
+    """So many that every thread gets as many blocks, of at least BLOCK elements and less than twice as many.
+
+    Smaller ones cost more than a second thread gains: the interpreter's lock changes hands in every call
+    of NumPy, and `vecdot` keeps it while it makes 500 dot products or fewer.
+    """
+    blocks = max(size // BLOCK, 1)
+    blocks -= blocks % min(thread_count(), blocks)
     return -(-(size // length) // blocks)
 
 
@@ -291,37 +294,33 @@ def _measured(
 
 def _means(rows: Array) -> Array:
     """The means over the last axis, [n]."""
-    length, ones = rows.shape[1], _ONES[rows.dtype]
-    if length <= CHUNK:
-        total: Array = np.vecdot(rows, ones[:length])
-    else:
-        total = _by_chunks(rows, lambda part: np.vecdot(part, ones[: part.shape[-1]]))
-    # A true division, so that equal elements have exactly their own mean.
-    total /= _constant(length, rows.dtype)
-    return total
+    ones = _ONES[rows.dtype]
+    return _by_parts(rows, lambda part: np.vecdot(part, ones[: part.shape[-1]]))
 
 
 def _mean_squares(rows: Array) -> Array:
     """The means of the squares over the last axis, [n]."""
-    length = rows.shape[1]
-    if length <= CHUNK:
-        total: Array = np.vecdot(rows, rows)
-    else:
-        total = _by_chunks(rows, lambda part: np.vecdot(part, part))
-    total /= _constant(length, rows.dtype)
-    return total
+    return _by_parts(rows, lambda part: np.vecdot(part, part))
 
 
-def _by_chunks(rows: Array, sums: Callable[[Array], Array]) -> Array:
-    """``sums`` over the last axis, [n, length] to [n], where a row is longer than a chunk.
+def _by_parts(rows: Array, sums: Callable[[Array], Array]) -> Array:
+    """``sums`` over the last axis, [n, length] to [n], by the length: of equal parts of a row, and the rest.
 
-    One dot product a row and chunk. Unlike a matrix product it does not depend on the number of
+    One dot product a row and part. Unlike a matrix product it does not depend on the number of
     rows, and unlike one long dot product its rounding errors do not grow with the length.
     """
-    whole = rows.shape[1] - rows.shape[1] % CHUNK
-    total: Array = sums(rows[:, :whole].reshape(len(rows), -1, CHUNK)).sum(axis=-1)
-    if whole < rows.shape[1]:
-        total += sums(rows[:, whole:])
+    count, length = rows.shape
+    parts = -(-length // PART)
+    if parts == 1:
+        total = sums(rows)
+    else:
+        part = length // parts
+        whole = parts * part
+        total = sums(rows[:, :whole].reshape(count, parts, part)).sum(axis=-1)
+        if whole < length:
+            total += sums(rows[:, whole:])
+    # A true division, so that equal elements have exactly their own mean.
+    total /= _constant(length, rows.dtype)
     return total
 
 
