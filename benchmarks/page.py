@@ -50,9 +50,7 @@ tensor (`numpy.copyto`, one thread, read and written) ran at {slow:.0f} to {fast
 NumPy wins where ONNX Runtime's kernel works element by element: SkipLayerNormalization, and bfloat16. It
 loses where that is vectorized and takes one or two passes over a row, for NumPy takes one for each step,
 seven or so, and eleven more to round to float16, for which it has no instruction. Two threads of NumPy need
-a processor each: what else runs on the machine is in these numbers. In the rows of two threads that is a
-thread of ONNX Runtime, which spun while NumPy was timed, and NumPy's blocks were smaller then:
-`benchmarks/NOTES.md` has what a second thread gains without both."""
+a processor each: what else runs on the machine is in these numbers."""
 
 
 def device_tables(rows: list[dict[str, Any]]) -> Iterator[str]:
