@@ -404,7 +404,7 @@ def test_includes_are_written_out() -> None:
     [
         ("loop", "in a circle: loop > again > loop"),
         ("many", "more than 256 times"),
-        ("large", "more than 131072 characters"),
+        ("large", "more than 98304 characters"),
         ("nothing", "^line 1: 'nothing' is missing"),
         ("astray", "^line 1: 'nowhere', which astray > inner includes, is missing"),
     ],

@@ -9,7 +9,7 @@ from typing import Any, Final
 from .members import Namespace
 from .values import UNDEFINED, EvaluationError, check_size, describe, retag, tag
 
-MAX_STEPS: Final = 150_000  # operators, names, constants, printed pieces, iterations, large values
+MAX_STEPS: Final = 50_000  # operators, names, constants, printed pieces, iterations, large values
 MAX_TEXT: Final = 2**20  # characters printed, whether they are kept or not
 MAX_SCOPES: Final = 32  # loops and macros at work inside one another
 

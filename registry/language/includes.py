@@ -42,7 +42,7 @@ def expand(name: str, read: Read) -> Expanded:
 
     Raises:
         TemplateError: a file is missing, lies outside the root, includes itself, or the whole has more than
-            131,072 characters or 256 includes; names the chain of files.
+            98,304 characters or 256 includes; names the chain of files.
     """
     pieces: list[tuple[str, int, str]] = []
     budget = [MAX_SOURCE, MAX_INCLUDES]

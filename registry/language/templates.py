@@ -22,7 +22,7 @@ from ..errors import RegistryError
 from .frame import MAX_STEPS, Frame, Interrupt
 from .meter import EvaluationError, metered
 
-MAX_SOURCE: Final = 2**17  # characters of a template
+MAX_SOURCE: Final = 3 * 2**15  # characters of a template
 
 
 class TemplateError(RegistryError):
@@ -71,7 +71,7 @@ def parse_template(source: str) -> Template:
 
     Raises:
         TemplateError: a statement, an expression, a filter or a test is wrong or unknown; the text has
-            more than 131,072 characters or is nested too deeply.
+            more than 98,304 characters or is nested too deeply.
     """
     from jinja2.exceptions import TemplateSyntaxError
 

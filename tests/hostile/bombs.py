@@ -413,8 +413,8 @@ EXPRESSIONS: Mapping[str, Callable[[], str]] = {
     "all that is wrong": lambda: "o|dictsort(by='value')",
 }
 
-SPACES = " " * 100_000
-LONG = "{% set x %}" + "ab " * 40_000 + "{% endset %}"
+SPACES = " " * 80_000
+LONG = "{% set x %}" + "ab " * 30_000 + "{% endset %}"
 """A captured text that is longer than any an expression makes."""
 GROWN = "{% set x %}{% for i in range(1000) %}ab \u00e9d " + "ab \u00e9d " * 140 + "{% endfor %}{% endset %}"
 
@@ -423,17 +423,17 @@ TEMPLATES: Mapping[str, Callable[[], str]] = {
     "loops that print": lambda: "{% for i in range(4000) %}" * 2 + "x" * 1000 + "{% endfor %}" * 2,
     "loops that print nothing": lambda: "{% for i in range(4000) %}" * 2 + "{% break %}" + "{% endfor %}" * 2,
     "nested deeply": lambda: "{% if true %}" * 5000 + "{% endif %}" * 5000,
-    "many tags": lambda: "{{1}}" * 26_000,
-    "many ifs": lambda: "{% if true %}{% endif %}" * 5000,
-    "many branches": lambda: "{% if false %}" + "{% elif false %}" * 8000 + "{% endif %}",
-    "many names": lambda: "".join(f"{{% set a{i} = fill(0, 4000) %}}" for i in range(3500)),
-    "many texts": lambda: "".join(f"{{% set a{i} = fill('\u20ac', 2000)|join %}}" for i in range(2900)),
+    "many tags": lambda: "{{1}}" * 19_500,
+    "many ifs": lambda: "{% if true %}{% endif %}" * 4000,
+    "many branches": lambda: "{% if false %}" + "{% elif false %}" * 6000 + "{% endif %}",
+    "many names": lambda: "".join(f"{{% set a{i} = fill(0, 4000) %}}" for i in range(3000)),
+    "many texts": lambda: "".join(f"{{% set a{i} = fill('\u20ac', 2000)|join %}}" for i in range(2000)),
     "too long": lambda: "x" * 200_000,
-    "blanks": lambda: SPACES + "{%" + SPACES[:20_000],
-    "blanks before tags": lambda: ("\n" + " " * 1000 + "{# #}") * 120,
-    "opened tags": lambda: "{%" * 60_000,
-    "opened prints": lambda: "{{" * 60_000,
-    "opened comments": lambda: "{#" * 60_000,
+    "blanks": lambda: SPACES + "{%" + SPACES[:15_000],
+    "blanks before tags": lambda: ("\n" + " " * 1000 + "{# #}") * 95,
+    "opened tags": lambda: "{%" * 49_000,
+    "opened prints": lambda: "{{" * 49_000,
+    "opened comments": lambda: "{#" * 49_000,
     "a macro of itself": lambda: "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
     "macros of each other": lambda: (
         "{% macro a() %}{{ b() }}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}"
