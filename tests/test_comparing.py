@@ -222,7 +222,7 @@ def test_a_line_for_each_backend_is_last() -> None:
     report = with_stranger(answer_with(0)).compare("LayerNormalization", **LN)
     numpy, stranger = str(report).splitlines()[-2:]
     assert numpy.strip().startswith("numpy agrees: 2 results; worst: ")
-    assert re.match(r" *stranger fails: 1 of 1 results; worst: only Y, .* times the tolerance", stranger)
+    assert re.match(r" *stranger fails: 1 of 1 result; worst: only Y, .* times the tolerance", stranger)
     assert [(v.backend, v.ok, v.failed) for v in report.backends] == [
         ("numpy", True, 0),
         ("stranger", False, 1),

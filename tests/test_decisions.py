@@ -168,7 +168,7 @@ def test_a_choice_that_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
     (difference,) = check.differences
     found = {
         "variant": ("gone", "it is claimed", "no such variant"),
-        "backend": ("gone", "it is claimed", "no such variant"),
+        "backend": ("gone", "the backend is asked", "second"),
         "preparing": ("rejected", "it could not be prepared", "RuntimeError: it does not compile"),
         "hardware": ("rejected", "adapter is hardware", "first device (software)"),
     }[gone]

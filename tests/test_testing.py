@@ -49,7 +49,7 @@ def test_the_message_has_what_one_needs() -> None:
         "X[1, 0:4] = 4 5 6 7",
         "Scale[0:4] = 1 1 1 1",
         "numpy agrees: 2 results",
-        "stranger fails: 1 of 1 results",
+        "stranger fails: 1 of 1 result",
         "set REGISTRY_BUNDLES=FOLDER or pass bundles=FOLDER",
     ):
         assert part in text, text

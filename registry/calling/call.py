@@ -113,7 +113,7 @@ def _text(op: Op, option: str, value: Any) -> str | None:
 
 def _mapping(op: Op, option: str, value: Any) -> Mapping[str, Any]:
     if value is not None and not isinstance(value, Mapping):
-        raise wrong(op, f"{option}= is a {type(value).__name__}; needed: a mapping by name", option)
+        raise wrong(op, f"{option}= is of type {type(value).__name__}; needed: a mapping by name", option)
     return value or {}
 
 

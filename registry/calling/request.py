@@ -160,7 +160,7 @@ def plain_value(op: Op, name: str, value: Any) -> Any:
     if not isinstance(value, str | int | float | bool | list | tuple):
         raise wrong(
             op,
-            f"attribute {name} is a {type(value).__name__}; needed: a number, string or list",
+            f"attribute {name} is of type {type(value).__name__}; needed: a number, string or list",
             name,
         )
     if isinstance(value, int) and abs(value) >= 2**63:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
 
 from ..conformance import read_case, replay, run
 from ..conformance.report import HEADER, ConformanceReport
+from ..deciding.selection import claims_fault
 from ..errors import ContractError
+from ..opinfo import Op
 from ..packaging.test_json import Outcome, run_cases
 from .options import find_op, frozen_option, json_option, shared
 from .printing import print_json, print_text
+
+if TYPE_CHECKING:
+    from ..catalog import Catalog
 from .tables import make_console, progress_bar, table
 
 
@@ -79,10 +85,27 @@ def test_command(
         if report is not None:
             _show(report)
         _show_brought(brought)
-    failed = any(isinstance(outcome, Outcome) and outcome.state == "failed" for outcome in brought)
+    broken = _broken(registry.catalog, target, backend)
+    for line in broken:
+        print_text(line, "bold red", stderr=as_json)
+    failed = bool(broken) or any(
+        isinstance(outcome, Outcome) and outcome.state == "failed" for outcome in brought
+    )
     ok = report.ok if report is not None else not isinstance(brought, str)
     if failed or not ok:
         sys.exit(1)
+
+
+def _broken(catalog: Catalog, op: Op, backend: str | None) -> list[str]:
+    """Why the claims of backends that were to run cannot be read, and why one that is named cannot run."""
+    found = []
+    for name in catalog.plugins.backends if backend is None else (catalog.known(backend),):
+        here = catalog.availability(name)
+        if cause := claims_fault(catalog, name, op):
+            found.append(f"{name}: its claims for {op.id} are broken: {cause}")
+        elif backend is not None and not here.available:
+            found.append(f"{name}: {here.condition}: {here.found}; needed: {here.needed}")
+    return found
 
 
 def _show(report: ConformanceReport) -> None:

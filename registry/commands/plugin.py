@@ -20,4 +20,4 @@ def new_plugin_command(name: str, folder: Path | None) -> None:
     target = folder or Path(f"registry-{name}")
     for path in write_project(name, target):
         click.echo(path)
-    click.echo(f"next: cd {target} && pip install '.[test]' && pytest")
+    click.echo(f"next: cd {target} && pip install -e '.[test]' && pytest")

@@ -64,6 +64,8 @@ def replay(
     gone = {(each.backend, each.variant) for each in index.found} - ran
     if any(each is not None for each in (backend, variant, device)):
         gone = {place for place in gone if place in reasons}
+    if not ran:
+        gone |= reasons.keys()
     here = available(registry)
     why = {False: "the backend is not available", True: "not offered"}
     missing = tuple(

@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import ContractError
 from ..judging.accuracy import combine
 from ..judging.judge import Skip
+from ..text import counted
 from .records import CaseReport, Comparison
 
 
@@ -38,12 +39,12 @@ class BackendVerdict:
         return {**{name: getattr(self, name) for name in names}, "worst": worst}
 
     def __str__(self) -> str:
-        count = f"{self.failed} of {self.results}" if self.failed else f"{self.results}"
+        count = (f"{self.failed} of " if self.failed else "") + counted(self.results, "result")
         cases = f" in {self.cases} cases" if self.cases > 1 else ""
         where = f"case {self.worst.case}, " if self.cases > 1 else ""
         verdict = "agrees" if self.ok else "fails"
         place = f"{where}{self.worst.variant} {self.worst.output}"
-        return f"{self.backend} {verdict}: {count} results{cases}; worst: {place}, {self.worst.finding}"
+        return f"{self.backend} {verdict}: {count}{cases}; worst: {place}, {self.worst.finding}"
 
 
 @dataclass(frozen=True)

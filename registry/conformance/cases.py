@@ -103,7 +103,7 @@ def read_case(text: str) -> Case:
         ContractError: it is no JSON, or no case; says where.
     """
     if not isinstance(text, str):
-        raise ContractError(f"the case is a {type(text).__name__}; needed: a text")
+        raise ContractError(f"the case is of type {type(text).__name__}; needed: a text")
     try:
         case = msgspec.convert(json.loads(text), Case)
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError

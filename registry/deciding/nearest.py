@@ -41,7 +41,7 @@ def nearest(request: Request, here: Availability, candidates: Sequence[Candidate
     for reasons, variants in lacking.items():
         if len(reasons) == fewest:
             by_need.setdefault(" and ".join(sorted(map(_told, reasons))), []).extend(variants)
-    need, variants = max(by_need.items(), key=lambda item: len(item[1]))
+    need, variants = next(iter(by_need.items()))  # of those that would come first
     more = f" and {len(variants) - 1} more" if len(variants) > 1 else ""
     return f"nearest on {rejected[0].backend}: {variants[0]}{more}, but {need}"
 

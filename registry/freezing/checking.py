@@ -190,7 +190,12 @@ def _row_of(which: str, chosen: Chosen, decision: Decision) -> tuple[str, ...]:
     settings = " ".join(f"{name}={value}" for name, value in chosen.tunables.items())
     variant = " ".join(filter(None, (chosen.variant, settings)))
     if candidate is None:
-        return (which, chosen.backend, variant, "gone", "it is claimed", "no such variant", "")
+        asked = list(dict.fromkeys(each.backend for each in decision.candidates))
+        if chosen.backend in asked:
+            reason = ("it is claimed", "no such variant", f"a {chosen.backend} that claims it")
+        else:
+            reason = ("the backend is asked", ", ".join(asked) or "none", chosen.backend)
+        return (which, chosen.backend, variant, "gone", *reason)
     verdict, because = str(candidate.verdict), candidate.because
     if which == "was" and verdict == "chosen":  # with other tunables
         verdict, because = "not chosen", f"measured: {settings or 'defaults'}"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from registry import Registry, RegistryError, conformance
+from registry.deciding.selection import claims_fault
 from registry.hookspecs import Refusal
 
 
@@ -114,6 +115,9 @@ def _ops(registry: Registry, backend: str, wanted: Sequence[str]) -> list[str]:
         raise pytest.UsageError(f"backend {backend!r} cannot run: {here.condition}: {here.found}{needed}")
     if wanted:
         return list(dict.fromkeys(registry.op(op).id for op in wanted))
+    for op in registry.ops():
+        if cause := claims_fault(registry.catalog, backend, registry.op(op)):
+            raise pytest.UsageError(f"backend {backend!r}: its claims for {op} are broken: {cause}")
     every = [op for op in registry.ops() if _claims_some(plugin.claims(registry.op(op)))]
     if not every:
         raise pytest.UsageError(f"backend {backend!r} claims none of {', '.join(registry.ops())}")
