@@ -52,15 +52,16 @@ def _normalize(x, skip, bias, scale, shift, total, y, mean, inverse, epsilon, ce
 
     ``x`` is [rows, length]; ``skip`` [rows that ``x`` repeats, length]; ``bias``, ``scale`` and ``shift``
     [length]; ``total`` and ``y`` like ``x``; ``mean`` and ``inverse`` [rows], float32. What is absent has no
-    elements. Beside ``skip`` there is ``total`` or ``y`` to hold the sum; without it, neither ``bias`` nor
-    ``total``.
+    elements; without ``skip`` there is neither ``bias`` nor ``total``. A sum that nobody asks for is kept apart,
+    which is quicker than in ``y``.
     Without ``centre`` nothing is subtracted, and rows are divided by their root mean square.
     """
     rows, length = x.shape
     for i in prange(rows):
         row = x[i]
+        spare = np.empty(length if skip.size and not total.size else 0, x.dtype)
         if skip.size:
-            held = total[i] if total.size else y[i]
+            held = total[i] if total.size else spare
             other = skip[i % skip.shape[0]]
             if bias.size:
                 for j in range(length):
@@ -69,7 +70,9 @@ def _normalize(x, skip, bias, scale, shift, total, y, mean, inverse, epsilon, ce
                 for j in range(length):
                     held[j] = row[j] + other[j]
             row = held
-        exact = _sum(row) / length if centre else 0.0
+        exact = _sum(row) / length  # the quickest way to have the row in the cache, for its own sake too
+        if not centre:
+            exact = 0.0
         middle = x.dtype.type(exact)
         left, variance = _moments(row, middle)
         # A rounded mean leaves a rest in every element.
