@@ -52,8 +52,8 @@ def _normalize(x, skip, bias, scale, shift, total, y, mean, inverse, epsilon, ce
 
     ``x`` is [rows, length]; ``skip`` [rows that ``x`` repeats, length]; ``bias``, ``scale`` and ``shift``
     [length]; ``total`` and ``y`` like ``x``; ``mean`` and ``inverse`` [rows], float32. What is absent has no
-    elements; without ``skip`` there is neither ``bias`` nor ``total``. A sum that nobody asks for is kept apart,
-    which is quicker than in ``y``.
+    elements; without ``skip`` there is neither ``bias`` nor ``total``. A sum that nobody asks for is kept
+    apart, which is quicker than in ``y``.
     Without ``centre`` nothing is subtracted, and rows are divided by their root mean square.
     """
     rows, length = x.shape
