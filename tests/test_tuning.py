@@ -359,7 +359,7 @@ def test_tunables_of_a_call_stand_in_place_of_the_manifests(shared: Registry) ->
         ({"ITEM": 1}, "no tunable 'ITEM' (did you mean 'ITEMS'?); tunables: WORKGROUP_SIZE, ITEMS"),
         ({"ITEMS": "two"}, "tunable ITEMS is 'two'; needed: a number, as its default 2"),
         ({"ITEMS": True}, "tunable ITEMS is True; needed: a number"),
-        ([1], "tunables= is a list; needed: a mapping by name"),
+        ([1], "tunables= is of type list; needed: a mapping by name"),
     ],
 )
 def test_wrong_tunables(shared: Registry, tunables: Any, message: str) -> None:
