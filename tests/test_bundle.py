@@ -121,6 +121,9 @@ def test_what_was_wrong_there_may_be_right_here(tmp_path: Path, monkeypatch: pyt
     claims = [Claim("only", when=("ranks.x == 7",))]
     monkeypatch.setattr(choosy.catalog.backend("stranger"), "claims", lambda op: claims)
     assert choosy.replay(path).missing == (("stranger", "only", "ranks.x: 2"),)
+    elsewhere = NUMPY.compare("LayerNormalization", **LN).save(tmp_path / "numpy.zip")
+    nothing = choosy.replay(elsewhere, backend="stranger")
+    assert not nothing.rows and nothing.missing == (("stranger", "only", "ranks.x: 2"),)
     replay = with_stranger(answer_with(wrong)).replay(path, backend="stranger")
     (row,) = replay.rows
     assert not replay.ok and replay.same and row.there == "FAILS"

@@ -345,6 +345,29 @@ def test_broken_claims_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "negative of given directly took 0.0 s to load" in shown
     rows = json.loads(CliRunner().invoke(main, ["backends", "--json"]).output)
     assert [row["name"] for row in rows if row["fault"]] == ["broken", "misspelt"]
+    test = ["test", "BiasAdd", "--cases", "1"]
+    done = CliRunner().invoke(main, [*test, "--backend", "broken"])
+    assert done.exit_code == 1 and "its claims for com.microsoft::BiasAdd are broken: Zero" in done.output
+    done = CliRunner().invoke(main, test)
+    assert done.exit_code == 1 and "misspelt: its claims for com.microsoft::BiasAdd are broken" in done.output
+
+
+@pytest.mark.parametrize(
+    "found", [3, ["a"], {}, object(), True, b"x"], ids=lambda found: type(found).__name__
+)
+def test_what_a_predicate_gives_may_be_nonsense(found: Any) -> None:
+    """Of many claims, too, for which the nearest are looked for."""
+    odd, named = Predicate("odd", "even", lambda *_: found), Predicate("odd", found, lambda *_: None)
+    for name, when in (("odd", (odd,)), ("named", (named,))):
+        claims = [Claim(f"v{i}", when=("true", *when)[i % 2 :]) for i in range(9)]
+        stranger = type("Odd", (Negative,), {"name": name, "claims": lambda self, op, c=claims: c})()
+        reg = registry_with(plugin(stranger))
+        decision = reg.explain("LayerNormalization", **LN)
+        assert decision.backend == "numpy"
+        assert all("; needed: " in each.found for each in decision.rejected if each.backend == name), decision
+        assert any(each.backend == name for each in decision.rejected)
+        with pytest.raises(NoPlanError, match="; needed: "):
+            reg.run("LayerNormalization", **LN, backend=name)
 
 
 def test_strict_mode_raises_for_clashes(monkeypatch: pytest.MonkeyPatch) -> None:

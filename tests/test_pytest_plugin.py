@@ -78,6 +78,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown op": ({"registry_backend": "numpy", "registry_op": ["BiasAd"]}, "BiasAd"),
     "no case": ({"registry_backend": "numpy", "registry_cases": 0}, "at least 1"),
     "one that cannot run": ({"registry_backend": "absent"}, "cannot run: a device: none; needed: a card"),
+    "one whose claims break": (
+        {"registry_backend": "broken"},
+        "claims for .* are broken: RuntimeError: boom",
+    ),
     "one that claims nothing": ({"registry_backend": "useless"}, "claims none of"),
 }
 
@@ -90,8 +94,11 @@ class Absent(Backend):
 class Useless(Absent):
     name = "useless"
     def probe(self, options): return Availability(True)
+class Broken(Useless):
+    name = "broken"
+    def claims(self, op): raise RuntimeError("boom")
 @hookimpl
-def registry_backends(): return [Absent(), Useless()]
+def registry_backends(): return [Absent(), Useless(), Broken()]
 """
 
 

@@ -42,6 +42,8 @@ class Conditions:
         try:
             if isinstance(condition, Predicate):
                 found = condition.test(self.request, self.device)
+                if not isinstance(found, str | None):
+                    raise TypeError(f"its test gave {found!r}; needed: None or a text")
                 return None if found is None else Reason(text, text, found, condition.needed)
             return self._expression(condition)
         except Exception as error:  # a stranger's predicate or expression must not stop the others

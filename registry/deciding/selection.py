@@ -9,7 +9,7 @@ from ..calling.call import Call, wrong
 from ..calling.request import Request
 from ..catalog import Catalog
 from ..errors import BackendError, ContractError, blaming, suggestion
-from ..hookspecs import Availability, Claim, Refusal
+from ..hookspecs import Availability, Claim, Predicate, Refusal
 from ..language.expressions import parse
 from ..opinfo import Op
 from .decide import Offer, Policy, against_backend, decide
@@ -215,6 +215,11 @@ def _well_formed(claim: object) -> Claim | Refusal:
     for conditions in (claim.when, claim.demote_when):
         if not isinstance(conditions, tuple | list):
             raise TypeError(f"{claim!r}; needed: tuples of conditions")
+        for each in conditions:
+            if isinstance(each, Predicate) and not (
+                isinstance(each.condition, str) and isinstance(each.needed, str)
+            ):
+                raise TypeError(f"{each!r}; needed: texts as condition and needed")
     return claim
 
 
